@@ -1,0 +1,27 @@
+/* Matrix products for the CPU kernels: C[M,N] = op(A) op(B) (+ C), row-major, through one provider chosen at start-up.
+ * Static shapes: a provider may build something per shape (`gemm_prepare`, before step 1); a call with a shape that was not announced is a bug.
+ * Every call runs on the calling thread; callers run many at once.                                                      */
+#ifndef ETALON_GEMM_H
+#define ETALON_GEMM_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "kernel.h"
+typedef struct Gemm Gemm;
+typedef struct GemmShape {
+  int M, N, K; bool trans_a, trans_b;   /* A is [M,K] or, transposed, [K,M]; B is [K,N] or [N,K] */
+  int lda, ldb, ldc;                    /* row strides in elements */
+  bool accumulate;                      /* C += */
+  bool f64;
+} GemmShape;
+
+/* provider: "onednn" | "plain" | "auto" (onednn where it was built in and the type is f32, else plain). NULL + message when not available. */
+Gemm    *gemm_open(const char *provider, int threads, char *why, size_t why_size);
+void     gemm_close(Gemm *g);
+GemmInfo gemm_info(const Gemm *g);
+void     gemm_prepare(Gemm *g, const GemmShape *s);                       /* idempotent */
+size_t   gemm_scratch(Gemm *g, const GemmShape *s);                       /* bytes of `scratch`; prepares */
+void     gemm_run(Gemm *g, const GemmShape *s, int thread, const void *A, const void *B, void *C, void *scratch);
+/* Canonical mode rests on this: in products of exactly ROW_BLOCK rows of the given (N, K), permuting rows or zeroing neighbours changes no bit. */
+bool     gemm_self_test(Gemm *g, const GemmShape *s, char *why, size_t why_size);
+#endif

@@ -1,0 +1,14 @@
+/* Counter-based random numbers (Philox 4x32-10, Salmon et al., SC'11): a value is a pure function of (seed, purpose, stream, index), so it does
+ * not depend on the layout, the order of calls or the number of threads.                                               */
+#ifndef ETALON_RNG_H
+#define ETALON_RNG_H
+#include <stdint.h>
+typedef enum { RNG_INIT, RNG_SHUFFLE, RNG_ROUTING, RNG_LAG, RNG_TEST } RngPurpose;
+typedef struct RngKey { uint64_t seed, stream; RngPurpose purpose; } RngKey;   /* stream: a hash of a tensor name, an epoch, ... */
+uint64_t rng_u64(RngKey k, uint64_t index);
+double   rng_uniform(RngKey k, uint64_t index);      /* [0, 1), 53 bits */
+double   rng_normal(RngKey k, uint64_t index);       /* mean 0, variance 1 (Box-Muller in FP64) */
+uint64_t rng_below(RngKey k, uint64_t index, uint64_t n);   /* 0 .. n-1, unbiased to 2^-64 * n */
+/* A random permutation of 0..n-1 as a function: where element i goes (Feistel network with cycle walking; no table). */
+uint64_t rng_permute(RngKey k, uint64_t n, uint64_t i);
+#endif

@@ -1,0 +1,17 @@
+/* The one place where numbers of several ranks are added. Integers (canonical mode) are exact in any order; floats (native mode) are added in
+ * ascending rank order, so one layout always gives the same bits.                                                          */
+#ifndef ETALON_REDUCE_H
+#define ETALON_REDUCE_H
+#include "comm/comm.h"
+typedef enum { SUM_U64, SUM_F32, SUM_F64 } SumKind;
+size_t sum_size(SumKind k);
+/* acc: flat [bound[n]] elements; afterwards [bound[self], bound[self+1]) holds the sum over the group; the rest is undefined.
+ * stage: scratch; every member must pass the same stage_bytes, at least reduce_stage_min(group size). Chunked pairwise exchange (Thakur et al. 2005). */
+void   reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64_t *bound, void *stage, size_t stage_bytes);
+size_t reduce_stage_min(int group_size);
+/* Bytes that reduce_scatter / comm_allgather of this geometry send from member `self` (for plan). */
+uint64_t reduce_scatter_bytes(const int64_t *bound, int n, int self, SumKind kind);
+
+/* A fixed binary tree over leaves 0..n-1: adjacent pairs first, an odd one is promoted (algorithms: fixed dyadic tree). */
+double tree_sum(double *x, int64_t n);     /* destroys x; n 0: 0 */
+#endif
