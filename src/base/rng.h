@@ -5,6 +5,8 @@
 #include <stdint.h>
 typedef enum { RNG_INIT, RNG_SHUFFLE, RNG_ROUTING, RNG_LAG, RNG_TEST } RngPurpose;
 typedef struct RngKey { uint64_t seed, stream; RngPurpose purpose; } RngKey;   /* stream: a hash of a tensor name, an epoch, ... */
+/* The bijection itself: 4 counter words, 2 key words, 4 words out. The functions below are made of it. */
+void     rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 uint64_t rng_u64(RngKey k, uint64_t index);
 double   rng_uniform(RngKey k, uint64_t index);      /* [0, 1), 53 bits */
 double   rng_normal(RngKey k, uint64_t index);       /* mean 0, variance 1 (Box-Muller in FP64) */
