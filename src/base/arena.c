@@ -36,11 +36,12 @@ void *arena_alloc(Arena *a, size_t n, size_t size) {
 }
 
 char *arena_printf(Arena *a, const char *fmt, ...) {
+  CHECK(fmt, "arena %s: no format", a->name);
   va_list ap;
   va_start(ap, fmt);
   int n = vsnprintf(NULL, 0, fmt, ap);
   va_end(ap);
-  CHECK(n >= 0, "arena %s: bad format %s", a->name, fmt);
+  CHECK(n >= 0, "arena %s: bad format", a->name);
   char *s = arena_alloc(a, (size_t)n + 1, 1);
   va_start(ap, fmt);
   vsnprintf(s, (size_t)n + 1, fmt, ap);

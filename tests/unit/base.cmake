@@ -1,0 +1,1 @@
+etalon_test(NAME base KIND unit LIBS base)
