@@ -1,0 +1,1 @@
+etalon_test(NAME device KIND unit LIBS device)
