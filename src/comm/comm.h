@@ -1,40 +1,60 @@
 /* Ranks of a running world and the messages between them. The only folder that includes mpi.h. Groups of one do nothing by themselves: callers
- * never ask for sizes. Every function is collective over its group unless it says otherwise; messages above 1 GiB are cut.  */
+ * never ask for sizes. Every function is collective over its group unless it says otherwise; messages above 1 GiB are cut.
+ * Collectives are built here from pairwise messages, so that the bytes each member sends are known in advance (plan) and counted (traffic).
+ * Not here: waiting for somebody who never comes (watchdog), sums of floats (reduce.h).                                        */
 #ifndef ETALON_COMM_H
 #define ETALON_COMM_H
 #include <stddef.h>
+#include <stdint.h>
+#include "base/arena.h"
 #include "base/err.h"
 #include "comm/mesh.h"
 
 typedef struct World World;
 
-/* Starts MPI (MPI_THREAD_SERIALIZED), installs the hook of `die` (MPI_Abort). The World lives in `a`. */
+/* Starts MPI (MPI_THREAD_SERIALIZED), installs the hook of `die` (MPI_Abort). The World lives in `a`. Knows AXES_WORLD only, until world_set_mesh. */
 bool world_open(World **w, Arena *a, int *argc, char ***argv, Err *e);
-/* Makes a communicator for each axis set that groups are asked for later, so that nothing is created inside a step. */
+/* Makes a communicator for each axis set of either view (equal groups share one), so that nothing is created inside a step. `a` is used for scratch
+ * only. May be called again with another mesh; traffic goes on counting. CHECK: m->world is the world's size. */
 bool world_set_mesh(World *w, Arena *a, const Mesh *m, Err *e);
 int  world_rank(const World *w);
 int  world_size(const World *w);
 int  world_local_size(const World *w);               /* ranks on this host */
+const char *world_library(const World *w);           /* name and version of the MPI library, one line */
 /* The lowest failing rank's error becomes everybody's. Returns e->code == ERR_NONE. */
 bool world_agree(World *w, Err *e);
-/* Prints the agreed error once (rank 0), finalises, returns the exit code. */
+/* Prints the agreed error once (rank 0: `error: text`; ERR_RESUME: the text alone), finalises, returns the exit code. w NULL: MPI never started. */
 int  world_close(World *w, const Err *e);
 void *world_mpi_comm(World *w);                      /* MPI_Comm * of all ranks; for ckpt's parallel HDF5 only */
+/* Where messages are cut; 1 GiB unless a test lowers it. The same on all ranks. Not collective. */
+void world_set_max_message(World *w, size_t bytes);
 
 void comm_barrier(World *w);
-void comm_bcast(World *w, void *p, size_t bytes, int root);                               /* over the world */
-void comm_allreduce_u64(World *w, AxisSet axes, uint64_t *x, int64_t n);                  /* in place, sum modulo 2^64 */
-void comm_allreduce_max_u64(World *w, AxisSet axes, uint64_t *x, int64_t n);              /* in place */
-/* Everybody's block j goes to member j; block i of recv comes from member i. block: bytes. */
+void comm_bcast(World *w, void *p, size_t bytes, int root);                               /* over the world; not counted as traffic */
+/* In place, sum modulo 2^64. At most COMM_SMALL_BYTES: everybody sends to everybody, one step. Above: reduce-scatter, then all-gather. */
+void comm_allreduce_u64(World *w, AxisSet axes, uint64_t *x, int64_t n);
+void comm_allreduce_max_u64(World *w, AxisSet axes, uint64_t *x, int64_t n);              /* in place; everybody to everybody, meant for short x */
+/* Everybody's block j goes to member j; block i of recv comes from member i. block: bytes. send and recv do not overlap. */
 void comm_alltoall(World *w, AxisSet axes, const void *send, void *recv, size_t block);
-/* In place: member i owns elements [bound[i], bound[i+1]) of data and afterwards has all. elem: bytes. */
+/* In place: member i owns elements [bound[i], bound[i+1]) of data and afterwards has all. elem: bytes. Shares may be empty. */
 void comm_allgather(World *w, AxisSet axes, void *data, const int64_t *bound, size_t elem);
 
-/* Rows of uneven counts. The i-th segment that a sends to b is the i-th that b receives from a; both know its length. Empty segments are legal and send nothing. */
+/* Rows of uneven counts. The i-th segment that a sends to b is the i-th that b receives from a; both know its length. Empty segments are legal and send
+ * nothing. peer: place in the group, own place included (copied). Rows may be sent to several peers; send and recv do not overlap.
+ * CHECK: the lengths agree. */
 typedef struct RowSeg { int peer; int64_t row, n_row; } RowSeg;
 void comm_exchange_rows(World *w, AxisSet axes, const void *send, const RowSeg *send_seg, int n_send, void *recv, const RowSeg *recv_seg, int n_recv, size_t row_bytes);
 
-/* Bytes this rank has sent to others so far, per axis set in the order first used: what `plan` predicts. */
+/* Bytes this rank has sent to others so far, per axis set in the order first used (sets of one never appear): what `plan` predicts.
+ * Fills at most max entries; returns how many there are. */
 typedef struct CommTraffic { AxisSet axes; uint64_t bytes, messages; } CommTraffic;
 int comm_traffic(const World *w, CommTraffic *out, int max);
+
+/* Predictions: bytes that member `self` of a group of `n` sends to others in one call (bound: n + 1 entries). No world needed. */
+enum { COMM_SMALL_BYTES = 4096 };
+uint64_t comm_allreduce_bytes(int64_t n_elem, int n, int self);
+uint64_t comm_allreduce_max_bytes(int64_t n_elem, int n);
+uint64_t comm_alltoall_bytes(size_t block, int n);
+uint64_t comm_allgather_bytes(const int64_t *bound, int n, int self, size_t elem);
+uint64_t comm_exchange_rows_bytes(const RowSeg *send_seg, int n_send, int self, size_t row_bytes);
 #endif

@@ -1,0 +1,7 @@
+etalon_test(NAME comm_mesh KIND unit LIBS comm)
+foreach(ranks 2 3 4)
+  etalon_test(NAME comm_${ranks} KIND unit SOURCE tests/unit/comm.c RANKS ${ranks} LIBS comm TIMEOUT 30)
+endforeach()
+etalon_test(NAME comm_exit KIND fault SOURCE tests/unit/comm_exit.c LIBS comm TIMEOUT 30)
+string(REPLACE ";" " " comm_mpirun "${ETALON_MPIRUN}")
+target_compile_definitions(test_comm_exit PRIVATE MPIRUN="${comm_mpirun}")

@@ -1,0 +1,191 @@
+/* Mesh arithmetic, shares, the tree, predictions: everything of comm that needs no MPI. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/rng.h"
+#include "comm/reduce.h"
+
+#define BIT AXIS_BIT
+
+static Mesh mesh(int world, int pp, int dp, int cp, int tp, int ep, int etp) {
+  Mesh m;
+  Err e = {0};
+  if (!mesh_init(&m, world, pp, dp, cp, tp, ep, etp, &e)) fail_msg("%s", e.text);
+  return m;
+}
+
+static void check_group(const Mesh *m, int rank, AxisSet axes, int n, const int *want) {
+  static Arena a;
+  arena_open(&a, "group", 1 << 16);
+  Group g = mesh_group(m, &a, rank, axes);
+  assert_int_equal(g.n, n);
+  assert_int_equal(g.axes, axes);
+  assert_int_equal(mesh_group_size(m, axes), n);
+  assert_memory_equal(g.rank, want, (size_t)n * sizeof(int));
+  assert_int_equal(g.rank[g.self], rank);
+  arena_close(&a);
+}
+
+/* W = 8, TP 2, CP 2, DP 2; EP 8, ETP 1: the expert group is the whole world although no dense group exceeds 2. */
+static void test_folding_example(void **s) {
+  (void)s;
+  Mesh m = mesh(8, 1, 2, 2, 2, 8, 1);
+  assert_int_equal(m.size[AXIS_EDP], 1);
+  check_group(&m, 5, BIT(AXIS_TP), 2, (int[]){4, 5});
+  check_group(&m, 5, BIT(AXIS_CP), 2, (int[]){5, 7});
+  check_group(&m, 5, BIT(AXIS_DP), 2, (int[]){1, 5});
+  check_group(&m, 5, AXES_TOKENS, 4, (int[]){1, 3, 5, 7});
+  check_group(&m, 6, BIT(AXIS_EP), 8, (int[]){0, 1, 2, 3, 4, 5, 6, 7});
+  check_group(&m, 6, BIT(AXIS_ETP), 1, (int[]){6});
+  check_group(&m, 6, BIT(AXIS_EDP), 1, (int[]){6});
+  check_group(&m, 6, 0, 1, (int[]){6});
+}
+
+/* rank = tp + TP (cp + CP (dp + DP pp)) = etp + ETP (ep + EP (edp + EDP pp)). */
+static void test_two_views(void **s) {
+  (void)s;
+  Mesh m = mesh(24, 2, 2, 1, 6, 2, 3);
+  assert_int_equal(m.size[AXIS_EDP], 2);
+  for (int rank = 0; rank < 24; rank++) {
+    int dense = mesh_coord(&m, rank, AXIS_TP) +
+                6 * (mesh_coord(&m, rank, AXIS_CP) + (mesh_coord(&m, rank, AXIS_DP) + 2 * mesh_coord(&m, rank, AXIS_PP)));
+    int expert = mesh_coord(&m, rank, AXIS_ETP) +
+                 3 * (mesh_coord(&m, rank, AXIS_EP) + 2 * (mesh_coord(&m, rank, AXIS_EDP) + 2 * mesh_coord(&m, rank, AXIS_PP)));
+    assert_int_equal(dense, rank);
+    assert_int_equal(expert, rank);
+  }
+  check_group(&m, 16, BIT(AXIS_PP), 2, (int[]){4, 16});
+  check_group(&m, 16, BIT(AXIS_ETP), 3, (int[]){15, 16, 17});
+  check_group(&m, 16, BIT(AXIS_EP), 2, (int[]){13, 16});
+  check_group(&m, 16, BIT(AXIS_EDP), 2, (int[]){16, 22});
+  check_group(&m, 16, BIT(AXIS_EP) | BIT(AXIS_ETP), 6, (int[]){12, 13, 14, 15, 16, 17});
+  check_group(&m, 16, BIT(AXIS_PP) | BIT(AXIS_EDP), 4, (int[]){4, 10, 16, 22});
+}
+
+/* Every set of every mesh: members agree on the list, lists ascend and cut the world. */
+static void test_groups_partition(void **s) {
+  (void)s;
+  static const int shape[][7] = {
+      {12, 3, 2, 2, 1, 2, 2}, {8, 2, 1, 2, 2, 1, 4}, {6, 1, 3, 1, 2, 3, 2}, {7, 7, 1, 1, 1, 1, 1}, {30, 1, 5, 3, 2, 6, 5}};
+  for (size_t k = 0; k < sizeof shape / sizeof *shape; k++) {
+    const int *p = shape[k];
+    Mesh m = mesh(p[0], p[1], p[2], p[3], p[4], p[5], p[6]);
+    for (AxisSet axes = 0; axes < N_AXIS_SET; axes++) {
+      if (!axes_legal(axes)) continue;
+      int n = mesh_group_size(&m, axes);
+      for (int rank = 0; rank < m.world; rank++)
+        for (int i = 0; i < n; i++) {
+          int peer = mesh_group_rank(&m, rank, axes, i);
+          assert_true(peer >= 0 && peer < m.world);
+          assert_int_equal(mesh_group_self(&m, peer, axes), i);
+          assert_int_equal(mesh_group_rank(&m, peer, axes, 0), mesh_group_rank(&m, rank, axes, 0));
+          if (i > 0) assert_true(peer > mesh_group_rank(&m, rank, axes, i - 1));
+        }
+    }
+  }
+  assert_false(axes_legal(BIT(AXIS_DP) | BIT(AXIS_EP)));
+  assert_true(axes_legal(BIT(AXIS_PP) | BIT(AXIS_EP)));
+}
+
+static void refused(int world, int pp, int dp, int cp, int tp, int ep, int etp, const char *a, const char *b) {
+  Mesh m;
+  Err e = {0};
+  assert_false(mesh_init(&m, world, pp, dp, cp, tp, ep, etp, &e));
+  assert_int_equal(e.code, ERR_CONFIG);
+  if (!strstr(e.text, a) || !strstr(e.text, b)) fail_msg("message lacks '%s' or '%s': %s", a, b, e.text);
+}
+
+static void test_refusals(void **s) {
+  (void)s;
+  refused(4, 2, 2, 2, 1, 1, 1, "= 8", "has 4");
+  refused(4, 1, 2, 1, 1, 1, 1, "= 2", "has 4");
+  refused(4, 0, 2, 1, 2, 1, 1, "layout.pp", "0");
+  refused(4, 1, 2, 1, 2, 1, -3, "layout.etp", "-3");
+  refused(4, 2, 1, 1, 2, 2, 2, "= 4", "= 2");                             /* experts of one stage do not fit */
+  refused(6, 1, 6, 1, 1, 4, 1, "ep 4", "= 6");                            /* does not divide */
+  refused(8, 1 << 16, 1 << 16, 1 << 16, 1 << 16, 1, 1, "65536", "has 8"); /* no overflow */
+}
+
+static void test_shares(void **s) {
+  (void)s;
+  for (int p = 1; p < 9; p++)
+    for (int64_t n = 0; n < 40; n++)
+      for (int i = 0; i < p; i++) {
+        int64_t begin = share_begin(n, p, i), end = share_begin(n, p, i + 1);
+        assert_true(end - begin == n / p || end - begin == n / p + (n % p != 0));
+        for (int64_t x = begin; x < end; x++) assert_int_equal(share_owner(n, p, x), i);
+      }
+  int64_t big = INT64_MAX / 2;
+  assert_int_equal(share_begin(big, 3, 3), big);
+  assert_int_equal(share_owner(big, 3, big - 1), 2);
+}
+
+static double draw(uint64_t stream, int64_t i) {
+  RngKey k = {.seed = 1, .stream = stream, .purpose = RNG_TEST};
+  double scale = (double)(1 << rng_below(k, 2 * (uint64_t)i, 25));
+  return (rng_uniform(k, 2 * (uint64_t)i + 1) - 0.5) * scale;
+}
+
+/* The definition: [lo, lo + width) of a tree of width 2^level; what lies beyond n is absent. */
+static double tree_define(const double *x, int64_t n, int64_t lo, int64_t width) {
+  if (width == 1) return x[lo];
+  double left = tree_define(x, n, lo, width / 2);
+  return lo + width / 2 >= n ? left : left + tree_define(x, n, lo + width / 2, width / 2);
+}
+
+static void test_tree_sum(void **s) {
+  (void)s;
+  enum { N = 300, BLOCK = 8 };
+  int differs = 0;
+  for (int64_t n = 1; n <= N; n++) {
+    double x[N], y[N], blocks[N], running = 0;
+    int64_t width = 1;
+    while (width < n) width *= 2;
+    for (int64_t i = 0; i < n; i++) x[i] = y[i] = draw((uint64_t)n, i);
+    for (int64_t i = 0; i < n; i++) running += x[i];
+    double want = tree_define(x, n, 0, width), got = tree_sum(y, n);
+    assert_memory_equal(&want, &got, sizeof want);
+    differs += memcmp(&running, &want, sizeof want) != 0;
+    int64_t n_block = (n + BLOCK - 1) / BLOCK; /* owners of whole blocks hand over one number each */
+    for (int64_t b = 0; b < n_block; b++) {
+      double part[BLOCK];
+      int64_t m = n - b * BLOCK < BLOCK ? n - b * BLOCK : BLOCK;
+      memcpy(part, x + b * BLOCK, (size_t)m * sizeof *part);
+      blocks[b] = tree_sum(part, m);
+    }
+    got = tree_sum(blocks, n_block);
+    assert_memory_equal(&want, &got, sizeof want);
+  }
+  assert_true(differs > N / 2); /* else the data could not tell a tree from a running sum */
+  double minus = -0.0, zero[3] = {-0.0, -0.0, -0.0};
+  double got = tree_sum(zero, 3);
+  assert_memory_equal(&got, &minus, sizeof got); /* an absent leaf is not +0 */
+  assert_true(tree_sum(zero, 0) == 0);
+}
+
+static void test_predictions(void **s) {
+  (void)s;
+  const int64_t bound[] = {0, 10, 10, 35};
+  assert_int_equal(reduce_scatter_bytes(bound, 3, 0, SUM_F32), 25 * 4);
+  assert_int_equal(reduce_scatter_bytes(bound, 3, 1, SUM_F64), 35 * 8);
+  assert_int_equal(comm_allgather_bytes(bound, 3, 2, 2), 2 * 25 * 2);
+  assert_int_equal(comm_alltoall_bytes(7, 5), 28);
+  assert_int_equal(comm_allreduce_bytes(3, 4, 0), 3 * 3 * 8);
+  assert_int_equal(comm_allreduce_bytes(4000, 4, 1), (3000 + 3 * 1000) * 8);
+  assert_int_equal(comm_allreduce_max_bytes(2, 12288), 12287 * 16);
+  assert_int_equal(comm_allreduce_bytes(1000, 1, 0), 0);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_folding_example), cmocka_unit_test(test_two_views), cmocka_unit_test(test_groups_partition),
+      cmocka_unit_test(test_refusals),        cmocka_unit_test(test_shares),    cmocka_unit_test(test_tree_sum),
+      cmocka_unit_test(test_predictions),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
