@@ -47,8 +47,8 @@ typedef struct Config {
   struct { int64_t interval, hash_interval; char *metrics; } log;    /* metrics: JSONL path; empty: none */
 } Config;
 
-typedef struct ConfigSource { const char *file; int line; } ConfigSource;   /* file NULL: default; "--set": command line */
-typedef struct ConfigDoc { Config c; ConfigSource *source /* [config_n_keys()] */; Arena *arena; } ConfigDoc;
+typedef struct ConfigSource { const char *file; int line; } ConfigSource;   /* file NULL: default; "--set": command line; "derived": config_resolve */
+typedef struct ConfigDoc { Config c; ConfigSource *source /* [config_n_keys()] */; Arena *arena; const char *file /* NULL: none */; } ConfigDoc;
 
 /* Reads `path` (YAML; NULL: defaults only), then `sets` ("a.b=value"). ERR_CONFIG: file:line, value found, values allowed, nearest key. */
 bool config_read(ConfigDoc *d, Arena *a, const char *path, const char *const *sets, int n_sets, Err *e);

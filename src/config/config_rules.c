@@ -1,0 +1,192 @@
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "config/config_table.h"
+
+typedef __int128 Wide; /* products of keys never wrap */
+
+static const Wide MAX_TOKENS = (Wide)1 << 32, MAX_PARAMETERS = (Wide)1 << 52;
+
+int64_t config_ffn_expert(const ModelConfig *m) { return m->moe_intermediate_size ? m->moe_intermediate_size : m->intermediate_size; }
+
+bool config_layer_is_moe(const ModelConfig *m, int layer) { return m->num_local_experts > 0 && layer >= m->first_k_dense_replace; }
+
+static int key_index(const char *key) {
+  int i = config_find(key);
+  CHECK(i >= 0, "no key %s", key);
+  return i;
+}
+
+/* "x.yaml:3: model.hidden_size = 5"; returns the length. */
+static int describe(const ConfigDoc *d, const char *key, char *out, size_t size) {
+  int i = key_index(key);
+  ConfigSource s = d->source[i];
+  char value[CONFIG_WORDS] = "";
+  FILE *f = fmemopen(value, sizeof value - 1, "w");
+  CHECK(f, "fmemopen");
+  config_value_write(config_key(i), &d->c, f);
+  fclose(f);
+  if (s.file && s.line) return snprintf(out, size, "%s:%d: %s = %s", s.file, s.line, key, value);
+  return snprintf(out, size, "%s: %s = %s", s.file ? s.file : "default", key, value);
+}
+
+/* Names the keys that do not go together, with values and origins, then the message. `b` may be NULL. Always false. */
+__attribute__((format(printf, 5, 6))) static bool refuse(const ConfigDoc *d, Err *e, const char *a, const char *b, const char *fmt, ...) {
+  char text[ERR_TEXT];
+  size_t n = (size_t)describe(d, a, text, ERR_TEXT / 4);
+  if (b) {
+    n += (size_t)snprintf(text + n, 8, "; ");
+    n += (size_t)describe(d, b, text + n, ERR_TEXT / 4);
+  }
+  n += (size_t)snprintf(text + n, 8, ": ");
+  va_list ap;
+  va_start(ap, fmt);
+  vsnprintf(text + n, sizeof text - n, fmt, ap);
+  va_end(ap);
+  return err_set(e, ERR_CONFIG, "%s", text);
+}
+
+static void derive(ConfigDoc *d, const char *key, int64_t *member, int64_t value) {
+  if (*member == value) return;
+  *member = value;
+  d->source[key_index(key)] = (ConfigSource){.file = "derived", .line = 0};
+}
+
+/* The divisors of n, as many as fit. */
+static void list_divisors(int64_t n, char *out, size_t size) {
+  size_t used = 0;
+  for (int64_t i = 1; i <= n && used + 32 < size; i++)
+    if (n % i == 0) used += (size_t)snprintf(out + used, size - used, "%s%" PRId64, used ? ", " : "", i);
+}
+
+static bool has_moe(const ModelConfig *m) { return m->num_local_experts > 0 && m->first_k_dense_replace < m->num_hidden_layers; }
+
+static bool rule_heads(ConfigDoc *d, Err *e) {
+  ModelConfig *m = &d->c.model;
+  derive(d, "model.num_key_value_heads", &m->num_key_value_heads, m->num_key_value_heads ? m->num_key_value_heads : m->num_attention_heads);
+  if (m->num_attention_heads % m->num_key_value_heads)
+    return refuse(d, e, "model.num_attention_heads", "model.num_key_value_heads", "the first must be a multiple of the second");
+  bool given = m->head_dim != 0;
+  if (!given && m->hidden_size % m->num_attention_heads)
+    return refuse(d, e, "model.hidden_size", "model.num_attention_heads",
+                  "the first must be a multiple of the second, or model.head_dim given");
+  derive(d, "model.head_dim", &m->head_dim, given ? m->head_dim : m->hidden_size / m->num_attention_heads);
+  if (m->head_dim % 2 == 0) return true;
+  if (given) return refuse(d, e, "model.head_dim", NULL, "must be even: rotary positions turn pairs");
+  return refuse(d, e, "model.hidden_size", "model.num_attention_heads",
+                "their quotient, the width of a head, is %" PRId64 " and must be even: rotary positions turn pairs", m->head_dim);
+}
+
+static bool rule_experts(ConfigDoc *d, Err *e) {
+  const ModelConfig *m = &d->c.model;
+  if (m->first_k_dense_replace > m->num_hidden_layers)
+    return refuse(d, e, "model.first_k_dense_replace", "model.num_hidden_layers", "the first may not exceed the second");
+  if (m->model_type == FAMILY_LLAMA) {
+    if (m->num_local_experts == 0) return true;
+    return refuse(d, e, "model.model_type", "model.num_local_experts",
+                  "llama is dense: set num_local_experts to 0, or model_type to mixtral");
+  }
+  if (m->num_local_experts < 1)
+    return refuse(d, e, "model.model_type", "model.num_local_experts",
+                  "mixtral needs num_local_experts >= 1; a dense model is model_type llama");
+  if (m->num_experts_per_tok > m->num_local_experts)
+    return refuse(d, e, "model.num_experts_per_tok", "model.num_local_experts", "the first may not exceed the second");
+  return true;
+}
+
+/* Sizes that later code multiplies must fit what it multiplies them in. */
+static bool rule_sizes(ConfigDoc *d, Err *e) {
+  const ModelConfig *m = &d->c.model;
+  if ((Wide)d->c.train.global_batch_size * d->c.data.seq_length > MAX_TOKENS)
+    return refuse(d, e, "train.global_batch_size", "data.seq_length", "their product, the tokens of a step, may not exceed 2^32");
+  Wide attention = (Wide)m->hidden_size * m->head_dim * (m->num_attention_heads + m->num_key_value_heads) * 2;
+  Wide dense = (Wide)3 * m->hidden_size * m->intermediate_size;
+  Wide moe = has_moe(m) ? ((Wide)3 * config_ffn_expert(m) + 1) * m->hidden_size * m->num_local_experts : 0;
+  if (attention * m->num_hidden_layers > MAX_PARAMETERS)
+    return refuse(d, e, "model.num_hidden_layers", "model.head_dim", "attention has more than 2^52 weights");
+  if (dense * m->num_hidden_layers > MAX_PARAMETERS)
+    return refuse(d, e, "model.num_hidden_layers", "model.intermediate_size", "feed-forward layers have more than 2^52 weights");
+  if (moe * m->num_hidden_layers > MAX_PARAMETERS)
+    return refuse(d, e, "model.num_hidden_layers", "model.num_local_experts", "experts have more than 2^52 weights");
+  return true;
+}
+
+static bool rule_supported(ConfigDoc *d, Err *e) {
+  const struct {
+    const char *key;
+    int64_t value;
+  } axes[] = {{"layout.tp", d->c.layout.tp}, {"layout.pp", d->c.layout.pp}, {"layout.etp", d->c.layout.etp}, {"layout.cp", d->c.layout.cp}};
+  for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
+    if (axes[i].value != 1) return refuse(d, e, axes[i].key, NULL, "not in this version; allowed: 1");
+  return true;
+}
+
+static bool rule_world(ConfigDoc *d, int world, Err *e) {
+  int64_t tp = d->c.layout.tp, pp = d->c.layout.pp, cp = d->c.layout.cp;
+  Wide others = (Wide)pp * cp * tp;
+  int64_t fitting = (int64_t)(world / others);
+  derive(d, "layout.dp", &d->c.layout.dp, d->c.layout.dp ? d->c.layout.dp : fitting);
+  int64_t dp = d->c.layout.dp;
+  Wide wanted = others * dp;
+  if (wanted == world) return true;
+  char start[64] = "";
+  if (wanted <= INT32_MAX) snprintf(start, sizeof start, "start %d ranks, or ", (int)wanted);
+  return refuse(d, e, "layout.dp", NULL,
+                "pp x dp x cp x tp = %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
+                " is not the number of ranks that were started, %d; %s"
+                "set layout.dp to %" PRId64 " (or to 0: what fits)",
+                pp, dp, cp, tp, world, start, fitting);
+}
+
+static bool rule_expert_parallel(ConfigDoc *d, Err *e) {
+  int64_t ep = d->c.layout.ep, places = d->c.layout.dp * d->c.layout.cp * d->c.layout.tp / d->c.layout.etp;
+  if (!has_moe(&d->c.model)) {
+    if (ep == 1) return true;
+    bool dense = d->c.model.num_local_experts == 0;
+    return refuse(d, e, "layout.ep", dense ? "model.model_type" : "model.first_k_dense_replace",
+                  "no layer has experts; allowed: layout.ep 1");
+  }
+  if (places % ep == 0) return true;
+  char list[ERR_TEXT / 4] = "";
+  list_divisors(places, list, sizeof list);
+  return refuse(d, e, "layout.ep", "layout.dp", "ep must divide dp x cp x tp / etp = %" PRId64 "; allowed: %s", places, list);
+}
+
+static bool rule_numerics(ConfigDoc *d, Err *e) {
+  const Config *c = &d->c;
+  bool global = c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef > 0 && has_moe(&c->model);
+  if (global && c->schedule.name != SCHED_ALL_FORWARD)
+    return refuse(d, e, "moe.aux_scope", "schedule.name",
+                  "load balance over the global batch needs every forward before the first backward; set schedule.name to all_forward or "
+                  "moe.aux_scope to sequence");
+  if (c->numerics.dtype == CDT_FP64 && c->device.gemm == GEMM_ONEDNN)
+    return refuse(d, e, "numerics.dtype", "device.gemm", "oneDNN has no fp64 products; set device.gemm to auto or plain");
+  return true;
+}
+
+static bool rule_learning_rate(ConfigDoc *d, Err *e) {
+  int64_t iters = d->c.train.train_iters, warmup = d->c.optimizer.lr_warmup_iters, wsd = d->c.optimizer.lr_wsd_decay_iters;
+  if (d->c.optimizer.min_lr > d->c.optimizer.lr)
+    return refuse(d, e, "optimizer.min_lr", "optimizer.lr", "the first may not exceed the second");
+  if (warmup >= iters) return refuse(d, e, "optimizer.lr_warmup_iters", "train.train_iters", "the first must be less than the second");
+  if (wsd > iters) return refuse(d, e, "optimizer.lr_wsd_decay_iters", "train.train_iters", "the first may not exceed the second");
+  if (d->c.optimizer.lr_decay_style == DECAY_WSD && wsd == 0)
+    return refuse(d, e, "optimizer.lr_decay_style", "optimizer.lr_wsd_decay_iters", "style wsd needs the length of its decay, at least 1");
+  int64_t *decay = &d->c.optimizer.lr_decay_iters;
+  derive(d, "optimizer.lr_decay_iters", decay, *decay ? *decay : iters);
+  if (warmup >= *decay)
+    return refuse(d, e, "optimizer.lr_warmup_iters", "optimizer.lr_decay_iters", "the first must be less than the second");
+  if (wsd > *decay) return refuse(d, e, "optimizer.lr_wsd_decay_iters", "optimizer.lr_decay_iters", "the first may not exceed the second");
+  return true;
+}
+
+bool config_resolve(ConfigDoc *d, int world, Err *e) {
+  CHECK(world >= 1, "world of %d ranks", world);
+  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,    rule_experts,       rule_sizes,
+                                                      rule_numerics, rule_learning_rate, rule_supported};
+  TRY(config_check_required(d, e));
+  for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
+  TRY(rule_world(d, world, e));
+  return rule_expert_parallel(d, e);
+}

@@ -1,0 +1,177 @@
+#include "config/config_table.h"
+
+#include <string.h>
+
+enum { MAX_I32 = INT32_MAX, MAX_WIDTH = 1 << 20, MAX_COUNT = 1 << 16 };
+#define MAX_STEPS (INT64_C(1) << 40)
+#define MAX_BYTES (INT64_C(1) << 60)
+
+static const char *const family_words[] = {"llama", "mixtral", NULL};
+static const char *const mode_words[] = {"canonical", "native", NULL};
+static const char *const dtype_words[] = {"fp32", "fp64", NULL};
+static const char *const routing_words[] = {"learned", "balanced", "all_to_one", "zipf", NULL};
+static const char *const aux_words[] = {"sequence", "global", NULL};
+static const char *const decay_words[] = {"constant", "linear", "cosine", "wsd", NULL};
+static const char *const nonfinite_words[] = {"stop", "skip", NULL};
+static const char *const format_words[] = {"auto", "megatron", "u16", "u32", "text", NULL};
+static const char *const gemm_words[] = {"auto", "onednn", "plain", NULL};
+static const char *const schedule_words[] = {"1f1b", "all_forward", NULL};
+
+static const char *const only_false[] = {"false", NULL};
+static const char *const only_zero[] = {"0", "0.0", NULL};
+static const char *const only_one[] = {"1", NULL};
+static const char *const only_silu[] = {"silu", NULL};
+static const char *const only_null[] = {"null", NULL};
+
+/* A row whose member has another type than the row does not compile. */
+#define AT(s, m, T)        _Generic(((Config *)0)->s.m, T : offsetof(Config, s.m))
+#define KEY(s, m, T, kind) .name = #s "." #m, .type = kind, .offset = AT(s, m, T)
+#define INT(s, m, low, high, def, text)                                                                                                    \
+  { KEY(s, m, int64_t, KEY_INT), .lo = low, .hi = high, .preset = def, .help = text }
+#define INT_OR_NULL(s, m, low, high, def, text)                                                                                            \
+  { KEY(s, m, int64_t, KEY_INT), .lo = low, .hi = high, .null_is_zero = true, .preset = def, .help = text }
+#define BYTES(s, m, def, text)                                                                                                             \
+  { KEY(s, m, int64_t, KEY_BYTES), .lo = 0, .hi = MAX_BYTES, .preset = def, .help = text }
+#define REAL(s, m, low, high, def, text)                                                                                                   \
+  { KEY(s, m, double, KEY_REAL), .real_lo = low, .real_hi = high, .preset = def, .help = text }
+#define POSITIVE(s, m, def, text)                                                                                                          \
+  { KEY(s, m, double, KEY_REAL), .real_hi = DBL_MAX, .open_lo = true, .preset = def, .help = text }
+#define SHARE(s, m, def, text)                                                                                                             \
+  { KEY(s, m, double, KEY_REAL), .real_hi = 1.0, .open_hi = true, .preset = def, .help = text }
+#define BOOL(s, m, def, text)                                                                                                              \
+  { KEY(s, m, bool, KEY_BOOL), .preset = def, .help = text }
+#define TEXT(s, m, def, text)                                                                                                              \
+  { KEY(s, m, char *, KEY_STRING), .preset = def, .help = text }
+#define ENUM(s, m, list, def, text)                                                                                                        \
+  { KEY(s, m, unsigned, KEY_ENUM), .words = list, .preset = def, .help = text }
+#define IGNORED(key, list, text)                                                                                                           \
+  { .name = key, .type = KEY_IGNORED, .words = list, .preset = "", .help = text }
+
+/* clang-format off */
+static const ConfigKey table[] = {
+    ENUM(model, model_type, family_words, NULL, "family: llama is dense, mixtral routes each token to a few experts"),
+    INT(model, vocab_size, 1, MAX_I32, NULL, "tokens in the vocabulary; 257 for the built-in byte tokenizer"),
+    INT(model, hidden_size, 1, MAX_WIDTH, NULL, "width of the residual stream"),
+    INT(model, num_hidden_layers, 1, MAX_COUNT, NULL, "transformer layers"),
+    INT(model, num_attention_heads, 1, MAX_COUNT, NULL, "query heads"),
+    INT_OR_NULL(model, num_key_value_heads, 0, MAX_COUNT, "0", "key and value heads, shared by groups of query heads; 0: as many as query heads"),
+    INT_OR_NULL(model, head_dim, 0, MAX_WIDTH, "0", "width of a head; 0: hidden_size / num_attention_heads"),
+    INT(model, intermediate_size, 1, MAX_WIDTH, NULL, "width of a feed-forward layer; of an expert when moe_intermediate_size is 0"),
+    INT(model, moe_intermediate_size, 0, MAX_WIDTH, "0", "width of an expert; 0: intermediate_size"),
+    INT(model, num_local_experts, 0, MAX_COUNT, "0", "experts in each MoE layer; 0: a dense model"),
+    INT(model, num_experts_per_tok, 1, 1024, "2", "experts that each token is sent to"),
+    INT(model, first_k_dense_replace, 0, MAX_COUNT, "0", "this many layers at the bottom are dense"),
+    INT_OR_NULL(model, sliding_window, 0, MAX_I32, "0", "a query sees this many keys, its own included; 0: all before it"),
+    BOOL(model, norm_topk_prob, "true", "router weights of the chosen experts are divided by their sum"),
+    BOOL(model, tie_word_embeddings, "false", "the output projection is the embedding"),
+    POSITIVE(model, rope_theta, "10000", "base of the rotary position angles"),
+    POSITIVE(model, rms_norm_eps, "1e-5", "added to the mean square in RMSNorm"),
+    REAL(model, initializer_range, 0, DBL_MAX, "0.02", "standard deviation of the initial weights"),
+    REAL(model, router_aux_loss_coef, 0, DBL_MAX, "0.001", "weight of the load-balancing loss; 0: none"),
+    REAL(model, router_z_loss_coef, 0, DBL_MAX, "0", "weight of the router's z-loss; 0: none"),
+    IGNORED("model.architectures", NULL, "model_type says it"),
+    IGNORED("model._name_or_path", NULL, "weights are read from where the command line says"),
+    IGNORED("model.torch_dtype", NULL, "numerics.dtype says it"),
+    IGNORED("model.dtype", NULL, "numerics.dtype says it"),
+    IGNORED("model.transformers_version", NULL, "belongs to the library that wrote the file"),
+    IGNORED("model.bos_token_id", NULL, "the data says where a text begins"),
+    IGNORED("model.eos_token_id", NULL, "the data says where a text ends"),
+    IGNORED("model.pad_token_id", NULL, "sequences are packed, never padded"),
+    IGNORED("model.use_cache", NULL, "concerns generation, not training"),
+    IGNORED("model.max_position_embeddings", NULL, "rotary positions have no table; data.seq_length says how long a sequence is"),
+    IGNORED("model.output_router_logits", NULL, "router_aux_loss_coef says whether the loss is used"),
+    IGNORED("model.pretraining_tp", only_one, "sums in slices are not in this version"),
+    IGNORED("model.attention_bias", only_false, "biases are not in this version"),
+    IGNORED("model.mlp_bias", only_false, "biases are not in this version"),
+    IGNORED("model.attention_dropout", only_zero, "dropout is not in this version"),
+    IGNORED("model.hidden_act", only_silu, "other activations are not in this version"),
+    IGNORED("model.router_jitter_noise", only_zero, "router noise is not in this version"),
+    IGNORED("model.rope_scaling", only_null, "scaled rotary positions are not in this version"),
+
+    ENUM(moe, routing, routing_words, "learned", "who chooses experts: the router, or a fixed pattern (to measure or to stress the machine)"),
+    ENUM(moe, aux_scope, aux_words, "sequence", "load balance is counted over one sequence or over the global batch"),
+    REAL(moe, zipf_exponent, 0, 100, "1.0", "skew of routing zipf: expert i is drawn with weight 1 / (i + 1)^exponent"),
+
+    ENUM(numerics, mode, mode_words, "canonical", "canonical: same bits on every layout; native: faster, same bits on one layout only"),
+    ENUM(numerics, dtype, dtype_words, "fp32", "type of weights, activations and gradients"),
+    INT(numerics, window, 1, MAX_I32, "256", "tokens whose weight gradients are summed as one piece; part of what canonical bits depend on"),
+    INT(numerics, shards, 1, 4096, "1", "blocks that a feature axis is cut into; part of what canonical bits depend on"),
+
+    INT(layout, dp, 0, MAX_I32, "0", "data-parallel groups; 0: ranks / (tp x pp x cp)"),
+    INT(layout, tp, 1, MAX_COUNT, "1", "tensor-parallel ranks; in this version 1"),
+    INT(layout, pp, 1, MAX_COUNT, "1", "pipeline stages; in this version 1"),
+    INT(layout, ep, 1, MAX_I32, "1", "expert-parallel ranks, a divisor of dp x cp x tp / etp"),
+    INT(layout, etp, 1, MAX_COUNT, "1", "tensor-parallel ranks inside an expert; in this version 1"),
+    INT(layout, cp, 1, MAX_COUNT, "1", "context-parallel ranks; in this version 1"),
+
+    TEXT(data, train, "", "training tokens: a text, a token file, or the prefix of a .bin and .idx pair"),
+    TEXT(data, valid, "", "validation tokens, likewise; empty: no evaluation"),
+    ENUM(data, format, format_words, "auto", "what the files hold; auto: told from their names and first bytes"),
+    INT(data, seq_length, 1, 1 << 24, NULL, "tokens of a sequence"),
+    BOOL(data, shuffle, "true", "sequences come in a random order, another one each epoch"),
+
+    INT(train, global_batch_size, 1, MAX_I32, NULL, "sequences of a step, over all ranks"),
+    INT(train, micro_batch_size, 1, MAX_I32, "1", "sequences that a rank works on at a time; the last micro-batch may be smaller"),
+    INT(train, train_iters, 1, MAX_STEPS, NULL, "steps in all"),
+    INT(train, seed, 0, INT64_MAX, "1234", "of every random number: initial weights, order of the data"),
+    INT(train, eval_interval, 0, MAX_STEPS, "0", "steps between evaluations; 0: at the end only"),
+    REAL(train, max_minutes, 0, DBL_MAX, "0", "save and stop after this time (exit code 75); 0: no limit"),
+    TEXT(train, stop_file, "", "save and stop when this file appears (exit code 75); empty: none"),
+    INT(train, replica_check_interval, 0, MAX_STEPS, "0", "steps between checks that replicas hold the same weights; 0: never"),
+    BOOL(train, profile, "false", "print where the time of a step went"),
+
+    REAL(optimizer, lr, 0, DBL_MAX, NULL, "peak learning rate of AdamW"),
+    REAL(optimizer, min_lr, 0, DBL_MAX, "0", "learning rate at the end of the decay"),
+    SHARE(optimizer, adam_beta1, "0.9", "decay of the first moment"),
+    SHARE(optimizer, adam_beta2, "0.95", "decay of the second moment"),
+    POSITIVE(optimizer, adam_eps, "1e-8", "added to the root of the second moment"),
+    REAL(optimizer, weight_decay, 0, DBL_MAX, "0.1", "decoupled weight decay"),
+    REAL(optimizer, clip_grad, 0, DBL_MAX, "1.0", "largest global gradient norm; 0: no clipping"),
+    ENUM(optimizer, lr_decay_style, decay_words, "cosine", "shape of the decay; wsd: constant, then down over the last lr_wsd_decay_iters"),
+    INT(optimizer, lr_warmup_iters, 0, MAX_STEPS, "0", "steps of linear warm-up from 0"),
+    INT(optimizer, lr_decay_iters, 0, MAX_STEPS, "0", "step at which the decay ends; 0: train_iters"),
+    INT(optimizer, lr_wsd_decay_iters, 0, MAX_STEPS, "0", "length of the decay of style wsd"),
+    ENUM(optimizer, on_nonfinite, nonfinite_words, "stop", "at a NaN or infinity: stop (exit code 6), or skip the update"),
+    BOOL(optimizer, shard, "true", "each data-parallel rank keeps a part of the optimizer state (ZeRO-1)"),
+
+    ENUM(schedule, name, schedule_words, "1f1b", "order of micro-batches; all_forward: every forward before the first backward"),
+
+    BYTES(memory, device_limit, "0", "ceiling of device memory on each rank; 0: no limit"),
+    BYTES(memory, host_limit, "0", "ceiling of host memory for offloaded values on each rank; 0: no limit"),
+    BOOL(memory, guard, "false", "fill dead memory with NaN: slow, finds a value used after its end"),
+
+    TEXT(device, name, "cpu", "cpu, or cpu-lag: copies delayed at random, so that a missing wait shows"),
+    INT(device, threads, 1, 4096, "1", "threads of each rank"),
+    ENUM(device, gemm, gemm_words, "auto", "matrix products: oneDNN or the built-in kernel; auto: the fastest there is for the type"),
+
+    TEXT(checkpoint, dir, "checkpoints/run", "directory of the checkpoints"),
+    INT(checkpoint, save_interval, 0, MAX_STEPS, "0", "steps between checkpoints; 0: at the end only"),
+    INT(checkpoint, keep_last, 0, MAX_I32, "0", "checkpoints kept, the newest; 0: all"),
+    BOOL(checkpoint, save_final, "true", "save after the last step"),
+
+    INT(log, interval, 1, MAX_STEPS, "1", "steps between lines"),
+    INT(log, hash_interval, 0, MAX_STEPS, "0", "steps between hashes of weights, gradients and moments; 0: none"),
+    TEXT(log, metrics, "", "file of one JSON object per step; empty: none"),
+};
+/* clang-format on */
+
+int config_n_keys(void) { return (int)(sizeof table / sizeof table[0]); }
+
+const ConfigKey *config_key(int i) {
+  CHECK(i >= 0 && i < config_n_keys(), "no configuration key %d", i);
+  return &table[i];
+}
+
+int config_find(const char *name) {
+  for (int i = 0; i < config_n_keys(); i++)
+    if (strcmp(table[i].name, name) == 0) return i;
+  return -1;
+}
+
+int config_section_length(const char *name) { return (int)strcspn(name, "."); }
+
+bool config_has_section(const char *name, int length) {
+  for (int i = 0; i < config_n_keys(); i++)
+    if (config_section_length(table[i].name) == length && memcmp(table[i].name, name, (size_t)length) == 0) return true;
+  return false;
+}
