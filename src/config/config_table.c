@@ -106,7 +106,7 @@ static const ConfigKey table[] = {
 
     TEXT(data, train, "", "training tokens: a text, a token file, or the prefix of a .bin and .idx pair"),
     TEXT(data, valid, "", "validation tokens, likewise; empty: no evaluation"),
-    ENUM(data, format, format_words, "auto", "what the files hold; auto: told from their names and first bytes"),
+    ENUM(data, format, format_words, "auto", "what the files hold; auto: told from their names"),
     INT(data, seq_length, 1, 1 << 24, NULL, "tokens of a sequence"),
     BOOL(data, shuffle, "true", "sequences come in a random order, another one each epoch"),
 
