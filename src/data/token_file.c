@@ -1,0 +1,205 @@
+#include "data/data.h"
+#include "data/format.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- token types ---- */
+
+#define TOKEN_TYPE(T)                                                                                                                      \
+  static int64_t scan_##T(const void *p, int64_t first, int64_t n, int64_t limit, int64_t *max) {                                          \
+    const T *token = (const T *)p + first;                                                                                                 \
+    uint64_t top = 0;                                                                                                                      \
+    for (int64_t i = 0; i < n; i++) {                                                                                                      \
+      uint64_t v = (uint64_t)(int64_t)token[i]; /* a negative token is a huge one */                                                       \
+      top = v > top ? v : top;                                                                                                             \
+    }                                                                                                                                      \
+    if (top < (uint64_t)limit) {                                                                                                           \
+      *max = (int64_t)top > *max ? (int64_t)top : *max;                                                                                    \
+      return n;                                                                                                                            \
+    }                                                                                                                                      \
+    int64_t i = 0;                                                                                                                         \
+    while ((uint64_t)(int64_t)token[i] < (uint64_t)limit) i++;                                                                             \
+    return i;                                                                                                                              \
+  }                                                                                                                                        \
+  static void widen_##T(const void *p, int64_t first, int64_t n, int32_t *out) {                                                           \
+    const T *token = (const T *)p + first;                                                                                                 \
+    for (int64_t i = 0; i < n; i++) out[i] = (int32_t)token[i];                                                                            \
+  }                                                                                                                                        \
+  static int64_t at_##T(const void *p, int64_t i) { return (int64_t)((const T *)p)[i]; }
+TOKEN_TYPE(uint8_t)
+TOKEN_TYPE(int8_t)
+TOKEN_TYPE(int16_t)
+TOKEN_TYPE(uint16_t)
+TOKEN_TYPE(int32_t)
+TOKEN_TYPE(uint32_t)
+TOKEN_TYPE(int64_t)
+
+static const TokenType megatron_types[] = {
+    {1, "u8", 1, scan_uint8_t, widen_uint8_t, at_uint8_t},  {2, "i8", 1, scan_int8_t, widen_int8_t, at_int8_t},
+    {3, "i16", 2, scan_int16_t, widen_int16_t, at_int16_t}, {4, "i32", 4, scan_int32_t, widen_int32_t, at_int32_t},
+    {5, "i64", 8, scan_int64_t, widen_int64_t, at_int64_t}, {8, "u16", 2, scan_uint16_t, widen_uint16_t, at_uint16_t},
+};
+const TokenType token_type_u16 = {8, "u16", 2, scan_uint16_t, widen_uint16_t, at_uint16_t};
+const TokenType token_type_u32 = {0, "u32", 4, scan_uint32_t, widen_uint32_t, at_uint32_t};
+
+const TokenType *token_type_megatron(int code) {
+  for (size_t i = 0; i < sizeof megatron_types / sizeof megatron_types[0]; i++)
+    if (megatron_types[i].megatron_code == code) return &megatron_types[i];
+  return NULL;
+}
+
+/* ---- files ---- */
+
+static bool map_open_file(Mapping *m, int fd, Err *e) {
+  struct stat st;
+  if (fstat(fd, &st) != 0) return err_set(e, ERR_DATA, "%s: %s", m->path, strerror(errno));
+  if (S_ISDIR(st.st_mode)) return err_set(e, ERR_DATA, "%s: is a directory; name a file of tokens or text", m->path);
+  if (!S_ISREG(st.st_mode)) return err_set(e, ERR_DATA, "%s: is not a regular file, so it cannot be mapped", m->path);
+  if (st.st_size == 0) return err_set(e, ERR_DATA, "%s: is empty", m->path);
+  void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+  if (p == MAP_FAILED) return err_set(e, ERR_DATA, "%s: cannot be mapped: %s", m->path, strerror(errno));
+  m->p = p;
+  m->bytes = (size_t)st.st_size;
+  return true;
+}
+
+bool file_map(Mapping *m, const char *path, Err *e) {
+  *m = (Mapping){.path = path};
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return err_set(e, ERR_DATA, "%s: %s", path, strerror(errno));
+  bool ok = map_open_file(m, fd, e);
+  close(fd);
+  return ok;
+}
+
+void file_unmap(const Mapping *m) {
+  if (m->p) CHECK(munmap((void *)(uintptr_t)m->p, m->bytes) == 0, "%s: munmap: %s", m->path, strerror(errno));
+}
+
+/* ---- formats ---- */
+
+bool flat_open(TokenFile *f, const TokenType *type, Err *e) {
+  if (f->map_bytes % (size_t)type->width)
+    return err_set(e, ERR_DATA, "%s: %zu bytes are not a whole number of %s tokens of %d bytes; the file is cut off or of another type",
+                   f->path, f->map_bytes, type->name, type->width);
+  f->n_token = (int64_t)(f->map_bytes / (size_t)type->width);
+  f->n_document = -1;
+  f->width = type->width;
+  f->impl = type;
+  return true;
+}
+
+static void flat_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out) {
+  ((const TokenType *)f->impl)->widen(f->map, first, n, out);
+}
+
+static int64_t flat_scan(const TokenFile *f, int64_t first, int64_t n, int64_t *max) {
+  return ((const TokenType *)f->impl)->scan(f->map, first, n, f->vocab, max);
+}
+
+static bool u16_open(TokenFile *f, Arena *a, Err *e) {
+  (void)a;
+  return flat_open(f, &token_type_u16, e);
+}
+
+static bool u32_open(TokenFile *f, Arena *a, Err *e) {
+  (void)a;
+  return flat_open(f, &token_type_u32, e);
+}
+
+/* Every byte is a token: text_open's look at vocab stands for the scan. */
+static int64_t text_scan(const TokenFile *f, int64_t first, int64_t n, int64_t *max) {
+  (void)f, (void)first, (void)max;
+  return n;
+}
+
+typedef struct FormatRow {
+  const char *name, *suffix; /* suffix: what AUTO goes by */
+  bool (*open)(TokenFile *f, Arena *a, Err *e);
+  int64_t (*scan)(const TokenFile *f, int64_t first, int64_t n, int64_t *max); /* as in TokenType */
+  void (*read)(const TokenFile *f, int64_t first, int64_t n, int32_t *out);
+} FormatRow;
+
+static const FormatRow format_rows[] = {
+    [TOK_MEGATRON] = {"megatron", NULL, megatron_open, flat_scan, flat_read},
+    [TOK_U16] = {"u16", ".u16", u16_open, flat_scan, flat_read},
+    [TOK_U32] = {"u32", ".u32", u32_open, flat_scan, flat_read},
+    [TOK_TEXT] = {"text", ".txt", text_open, text_scan, text_read},
+    [TOK_AUTO] = {"auto", NULL, NULL, NULL, NULL},
+};
+
+const char *token_format_name(TokenFormat f) { return format_rows[f].name; }
+
+static bool ends_with(const char *s, const char *suffix) {
+  size_t n = strlen(s), m = strlen(suffix);
+  return n > m && strcmp(s + n - m, suffix) == 0;
+}
+
+static bool format_guess(TokenFormat *format, Arena *a, const char *path, Err *e) {
+  const char *bin, *idx;
+  megatron_paths(a, path, &bin, &idx);
+  if (access(bin, F_OK) == 0 && access(idx, F_OK) == 0) return *format = TOK_MEGATRON, true;
+  for (int i = 0; i < TOK_AUTO; i++)
+    if (format_rows[i].suffix && ends_with(path, format_rows[i].suffix)) return *format = (TokenFormat)i, true;
+  if (ends_with(path, ".bin") || ends_with(path, ".idx"))
+    return err_set(e, ERR_DATA, "%s: a Megatron data set is two files, and %s is not there; for bare tokens set data.format to u16 or u32",
+                   path, access(bin, F_OK) == 0 ? idx : bin);
+  return err_set(e, ERR_DATA,
+                 "%s: cannot tell the format by the name: expected NAME.bin with NAME.idx, or .u16, .u32, .txt; or set data.format to one "
+                 "of megatron, u16, u32, text",
+                 path);
+}
+
+static bool check_tokens(TokenFile *f, int64_t first, int64_t n, Err *e) {
+  int64_t bad = format_rows[f->format].scan(f, first, n, &f->max_token);
+  if (bad == n) return true;
+  int64_t at = first + bad;
+  return err_set(e, ERR_DATA,
+                 "%s: token %" PRId64 " (byte %" PRId64 ") is %" PRId64 "; tokens must be 0 to %" PRId64
+                 ": is model.vocab_size right, and the format (%s)?",
+                 f->path, at, at * f->width, ((const TokenType *)f->impl)->at(f->map, at), f->vocab - 1, token_format_name(f->format));
+}
+
+static bool open_mapped(TokenFile *f, Arena *a, Err *e) {
+  TRY(format_rows[f->format].open(f, a, e));
+  if (f->n_token == 0) return err_set(e, ERR_DATA, "%s: holds no tokens", f->path);
+  if (f->n_token > TOKEN_SCAN_MAX) return true;
+  return check_tokens(f, 0, f->n_token, e);
+}
+
+bool token_file_open(TokenFile *f, Arena *a, const char *path, TokenFormat format, int64_t vocab, Err *e) {
+  *f = (TokenFile){.vocab = vocab > 0 ? vocab : (int64_t)INT32_MAX + 1, .max_token = -1};
+  if (format == TOK_AUTO) TRY(format_guess(&format, a, path, e));
+  const char *file = path, *idx;
+  if (format == TOK_MEGATRON) megatron_paths(a, path, &file, &idx);
+  f->format = format;
+  f->path = arena_printf(a, "%s", file);
+
+  Mapping m;
+  TRY(file_map(&m, f->path, e));
+  f->map = m.p;
+  f->map_bytes = m.bytes;
+  if (open_mapped(f, a, e)) return true;
+  token_file_close(f);
+  return false;
+}
+
+void token_file_close(TokenFile *f) {
+  file_unmap(&(Mapping){f->path, f->map, f->map_bytes});
+  f->map = NULL;
+}
+
+bool token_file_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out, Err *e) {
+  CHECK(first >= 0 && n >= 0 && first <= f->n_token - n, "%s: tokens %" PRId64 " to %" PRId64 " of %" PRId64, f->path, first, first + n,
+        f->n_token);
+  TokenFile look = *f; /* what a look at the tokens finds stays with it: the file is const */
+  TRY(check_tokens(&look, first, n, e));
+  format_rows[f->format].read(f, first, n, out);
+  return true;
+}

@@ -1,0 +1,204 @@
+#include "exec/exec.h"
+
+#include <string.h>
+
+#include "base/timer.h"
+#include "exec/exec_state.h"
+
+static InsFn *const ins_run[N_INS] = {
+    [INS_KERNEL] = ins_kernel, [INS_SUM] = ins_sum, [INS_COPY] = ins_copy, [INS_WAIT] = ins_wait, [INS_DECIDE] = ins_decide, [INS_ZERO] = ins_zero,
+    [INS_COUNT] = ins_count, [INS_BATCH_COUNTS] = ins_batch_counts, [INS_STATS] = ins_stats, [INS_REDUCE] = ins_reduce, [INS_NORM] = ins_norm,
+    [INS_UPDATE] = ins_update, [INS_GATHER] = ins_gather};
+
+/* ---- instructions over values ----------------------------------------------------------------------------------------------------------- */
+static void bind_parameter(const Exec *x, const StepRun *r, OpCall *c, int k) {
+  const Param *p = program_param_of(r->s->p, c->op->in[k]);
+  const char *w = exec_ptr(x, r->s, r->s->state[p->group][STATE_WEIGHT]);
+  char *acc = exec_ptr(x, r->s, r->s->state[p->group][STATE_ACCUM]);
+  size_t acc_size = r->s->p->num.exact ? sizeof(uint64_t) : x->real;
+  c->weight[k] = (Weight){w + (size_t)p->flat * x->real, p->expert_stride, p->offset};
+  c->accum[k] = x->env.accum_like;
+  c->accum[k].data = acc + (size_t)p->flat * acc_size;
+  c->accum[k].expert_stride = p->expert_stride;
+  c->accum[k].offset = p->offset;
+}
+
+static OpCall bind_call(const Exec *x, const StepRun *r, const Ins *i) {
+  const Step *s = r->s;
+  OpCall c = {.p = s->p, .op = &s->p->op[i->op], .env = &x->env, .tokens = &r->view[i->mb], .work = exec_ptr(x, s, i->work)};
+  for (int k = 0; k < c.op->n_in; k++) {
+    if (c.op->in[k] != NO_VAL && s->p->val[c.op->in[k]].kind == VAL_PARAM) bind_parameter(x, r, &c, k);
+    c.in[k] = exec_ptr(x, s, i->in[k]);
+    c.d_in[k] = exec_ptr(x, s, i->d_in[k]);
+  }
+  for (int k = 0; k < c.op->n_out; k++) c.out[k] = exec_ptr(x, s, i->out[k]), c.d_out[k] = exec_ptr(x, s, i->d_out[k]);
+  if (i->guard >= 0) c.n_row = r->n_row[i->guard];
+  return c;
+}
+
+void ins_kernel(Exec *x, StepRun *r, const Ins *i) {
+  OpCall c = bind_call(x, r, i);
+  double t = timer_now();
+  op_desc[c.op->kind].run[i->pass](&c);
+  x->seconds[c.op->kind][i->pass] += timer_now() - t;
+  if (!x->tap || i->pass != PASS_FWD) return;
+  const int64_t n[N_ROWS] = {[ROWS_TOKEN] = c.tokens->n_token, [ROWS_ROUTE] = c.tokens->n_token * c.p->dims.top_k, [ROWS_EXPERT] = c.n_row,
+                             [ROWS_WINDOW] = c.tokens->n_window, [ROWS_ONE] = 1};
+  for (int k = 0; k < c.op->n_out; k++) x->tap(x->tap_ctx, r->s, i, c.op->out[k], c.out[k], n[c.p->val[c.op->out[k]].rows]);
+}
+
+void ins_sum(Exec *x, StepRun *r, const Ins *i) {
+  const Buf *b = &r->s->buf[i->out[0]];
+  int64_t n_row = i->guard >= 0 ? r->n_row[i->guard] : 0;
+  size_t bytes = buf_bytes(r->s, b, r->view[i->mb].n_token, n_row);
+  x->k->add(&x->env.kctx, exec_ptr(x, r->s, i->out[0]), exec_ptr(x, r->s, i->in[0]), exec_ptr(x, r->s, i->in[1]), (int64_t)(bytes / x->real));
+}
+
+void ins_decide(Exec *x, StepRun *r, const Ins *i) {
+  OpCall c = {.p = r->s->p, .op = &r->s->p->op[i->op], .env = &x->env, .tokens = &r->view[i->mb]};
+  c.out[0] = exec_ptr(x, r->s, i->in[0]);
+  r->n_row[i->group] = op_desc[c.op->kind].plan_rows(&c);
+  CHECK(r->n_row[i->group] <= r->s->p->dims.n_row_expert, "%lld routed rows, the bound is %lld", (long long)r->n_row[i->group],
+        (long long)r->s->p->dims.n_row_expert);
+  r->decision[i->group] = LATE_KEEP;
+}
+
+/* Inputs of a micro-batch are a slice of the rank's; statistics go out whole. */
+void ins_copy(Exec *x, StepRun *r, const Ins *i) {
+  const Step *s = r->s;
+  const char *src = exec_ptr(x, s, i->in[0]);
+  size_t bytes = s->buf[i->in[0]].bytes;
+  if (i->mb >= 0) {
+    bytes = (size_t)r->view[i->mb].n_token * sizeof(int32_t);
+    src += (size_t)(i->mb * r->deal.micro_batch * r->deal.seq_length) * sizeof(int32_t);
+  }
+  if (bytes) x->o.device->ops->copy(x->o.device, i->stream, exec_ptr(x, s, i->out[0]), src, bytes);
+  x->o.device->ops->record(x->o.device, i->stream, i->event);
+}
+
+void ins_wait(Exec *x, StepRun *r, const Ins *i) {
+  (void)r;
+  x->o.device->ops->wait(x->o.device, STREAM_COMPUTE, i->event);
+}
+
+/* ---- the loop ------------------------------------------------------------------------------------------------------------------------------ */
+void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *result) {
+  StepRun *r = &x->run[which];
+  const Step *s = r->s;
+  x->update = u;
+  x->result = (StepResult){.n_stat = s->p->n_stat, .stat = exec_ptr(x, s, s->host_stat), .stat_shift = s->p->num.shift};
+  x->env.accum_like = (Accum){.exact = s->p->num.exact, .shift = s->p->num.shift};
+  x->env.stat = exec_ptr(x, s, s->stat);
+  x->env.fault = x->env.accum_like.fault = x->env.stat + STAT_FAULT;
+  x->env.stat_shift = s->p->num.shift;
+  x->env.n_seq_global = r->deal.n_seq;
+  x->env.n_token_global = r->deal.n_seq * r->deal.seq_length;
+  for (int n = 0; n < s->n_ins; n++) {
+    const Ins *i = &s->ins[n];
+    if (i->guard >= 0 && r->decision[i->guard] != i->action) continue;
+    if (x->o.guard) guard_before(x, r, i);
+    double t = timer_now();
+    ins_run[i->kind](x, r, i);
+    x->ins_seconds[i->kind] += timer_now() - t;
+    if (x->o.guard) guard_after(x, r, n);
+  }
+  x->o.device->ops->sync(x->o.device);
+  x->result.loss_sum = (double)(int64_t)x->result.stat[STAT_LOSS] * (1.0 / (double)(1ull << s->p->num.shift));
+  x->result.loss = x->result.n_valid ? x->result.loss_sum / (double)x->result.n_valid : 0;
+  x->result.fault |= x->result.stat[STAT_FAULT] != 0;
+  *result = x->result;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
+static void open_step(Exec *x, Arena *a, int which) {
+  const ExecStep *from = &x->o.step[which];
+  StepRun *r = &x->run[which];
+  if (!from->step) return;
+  *r = (StepRun){.s = from->step, .deal = from->deal, .dp = from->dp};
+  r->view = ARENA_NEW(a, TokenView, r->s->n_mb);
+  for (int mb = 0; mb < r->s->n_mb; mb++) r->view[mb] = deal_tokens(&r->deal, a, deal_share(&r->deal, r->dp, mb));
+  r->n_row = ARENA_NEW(a, int64_t, r->s->n_guard + 1);
+  r->decision = ARENA_NEW(a, uint8_t, r->s->n_guard + 1);
+  guard_index_dead(r, a);
+}
+
+static void open_groups(Exec *x, Arena *a, const ParamSet *ps) {
+  for (int g = 0; g < N_PGROUP; g++) {
+    int n = x->n_bound[g] = mesh_group_size(ps->mesh, pgroup_axes(g));
+    x->self[g] = mesh_group(ps->mesh, a, ps->rank, pgroup_axes(g)).self;
+    x->bound[g] = ARENA_NEW(a, int64_t, n + 1);
+    params_bounds(ps, g, n, x->bound[g]);
+    x->norm_leaf[g] = ARENA_NEW(a, int, ps->n_seg[g] + 1);
+    for (int i = 0; i < ps->n_seg[g]; i++) x->norm_leaf[g][i] = params_norm_leaf(ps, ps->seg[g][i].tensor, ps->seg[g][i].shard);
+  }
+}
+
+static void prepare_gemm(Exec *x) {
+  for (int w = 0; w < EXEC_MAX_STEP; w++) {
+    const StepRun *r = &x->run[w];
+    if (!r->s) continue;
+    TokenView bound = deal_tokens(&r->deal, r->s->p->arena, (DealShare){0, deal_max_sequences(&r->deal)});
+    for (OpId op = 0; op < r->s->p->n_op; op++) {
+      OpWorkArgs args = {.p = r->s->p, .op = &r->s->p->op[op], .k = x->k, .kctx = x->env.kctx, .tokens = &bound};
+      if (op_desc[args.op->kind].prepare) op_desc[args.op->kind].prepare(&args);
+    }
+  }
+}
+
+bool exec_open(Exec **out, Arena *a, const ExecOptions *o, Err *e) {
+  Exec *x = *out = ARENA_NEW(a, Exec, 1);
+  x->o = *o;
+  const Program *p = o->step[EXEC_TRAIN].step ? o->step[EXEC_TRAIN].step->p : o->step[EXEC_EVAL].step->p;
+  x->k = device_kernels(o->device, p->num.real);
+  x->real = dtype_size(p->num.real);
+  x->device = o->device->ops->alloc(o->device, SPACE_DEVICE, o->slab.device);
+  x->host = o->device->ops->alloc(o->device, SPACE_HOST, o->slab.host);
+  if (!x->device || !x->host) return err_set(e, ERR_MEMORY, "the system refused %zu bytes of device memory and %zu of host memory", o->slab.device, o->slab.host);
+  guard_paint(x->device, o->slab.device);
+  for (int w = 0; w < EXEC_MAX_STEP; w++) open_step(x, a, w);
+  open_groups(x, a, p->params);
+  x->env = (StepEnv){.k = x->k, .kctx = {.threads = o->device->threads, .gemm = o->device->gemm}, .world = o->world};
+  prepare_gemm(x);
+  const Step *s = x->run[EXEC_TRAIN].s ? x->run[EXEC_TRAIN].s : x->run[EXEC_EVAL].s;
+  for (int g = 0; g < N_PGROUP; g++)
+    for (int k = 0; k < N_STATE; k++) memset(exec_state(x, g, k), 0, s->buf[s->state[g][k]].bytes);
+  return true;
+}
+
+void exec_close(Exec *x) {
+  if (!x) return;
+  if (x->device) x->o.device->ops->release(x->o.device, SPACE_DEVICE, x->device, x->o.slab.device);
+  if (x->host) x->o.device->ops->release(x->o.device, SPACE_HOST, x->host, x->o.slab.host);
+}
+
+/* ---- views ---------------------------------------------------------------------------------------------------------------------------------- */
+static const Step *any_step(const Exec *x) { return x->run[EXEC_TRAIN].s ? x->run[EXEC_TRAIN].s : x->run[EXEC_EVAL].s; }
+int32_t *exec_tokens(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x->run[which].s->host_tokens); }
+int32_t *exec_labels(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x->run[which].s->host_labels); }
+void *exec_state(Exec *x, ParamGroupId g, StateKind k) { return exec_ptr(x, any_step(x), any_step(x)->state[g][k]); }
+void exec_set_tap(Exec *x, ExecTap *tap, void *ctx) { x->tap = tap, x->tap_ctx = ctx; }
+const int64_t *exec_rows(const Exec *x, int which) { return x->run[which].n_row; }
+double exec_seconds(const Exec *x, OpKind k, Pass p) { return x->seconds[k][p]; }
+double exec_ins_seconds(const Exec *x, InsKind k) { return x->ins_seconds[k]; }
+
+void exec_owned(const Exec *x, ParamGroupId g, int64_t *lo, int64_t *hi) {
+  *lo = x->bound[g][x->self[g]];
+  *hi = x->bound[g][x->self[g] + 1];
+}
+
+const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_t n, void *scratch) {
+  static const StateKind kind[] = {[VIEW_WEIGHT] = STATE_WEIGHT, [VIEW_GRAD] = STATE_ACCUM, [VIEW_M] = STATE_M, [VIEW_V] = STATE_V};
+  const Step *s = any_step(x);
+  const char *base = exec_state(x, g, kind[v]);
+  if (v == VIEW_GRAD) {
+    const char *acc = base + (size_t)flat * (s->p->num.exact ? sizeof(uint64_t) : x->real);
+    x->k->grad_finish(&x->env.kctx, scratch, acc, s->p->num.exact, s->p->num.shift, (double)x->result.n_valid, n);
+    return scratch;
+  }
+  bool share = v != VIEW_WEIGHT && x->o.zero1;
+  return base + (size_t)(flat - (share ? x->bound[g][x->self[g]] : 0)) * x->real;
+}
+
+size_t exec_touched(const Exec *x, Region r) {
+  return r == REGION_HOST ? x->o.slab.host : guard_touched(x->device + x->o.slab.base[r], x->o.slab.bytes[r]);
+}

@@ -1,0 +1,97 @@
+/* Llama (dense) and Mixtral: pre-norm transformer, grouped-query attention with rotary embedding, SwiGLU, top-k experts. */
+#include "model/model.h"
+
+#include "base/hash.h"
+#include "model/model_params.h"
+
+typedef struct Build { Program *p; const Config *c; const ModelParams *mp; } Build;
+
+static const char *layer_name(const Build *b, const char *what) {
+  return b->p->layer < 0 ? what : arena_printf(b->p->arena, "L%02d.%s", b->p->layer, what);
+}
+static ValId linear(const Build *b, const char *name, ValId x, int w, ValId plan) {
+  return op_linear(b->p, layer_name(b, name), x, program_param(b->p, w), plan);
+}
+
+static ValId attention(const Build *b, ValId x, const LayerParams *l) {
+  const ModelConfig *m = &b->c->model;
+  ValId q = op_rope(b->p, layer_name(b, "attn.q.rope"), linear(b, "attn.q", x, l->q, NO_VAL), m->rope_theta, m->head_dim);
+  ValId k = op_rope(b->p, layer_name(b, "attn.k.rope"), linear(b, "attn.k", x, l->k, NO_VAL), m->rope_theta, m->head_dim);
+  ValId v = linear(b, "attn.v", x, l->v, NO_VAL);
+  ValId o = op_attention(b->p, layer_name(b, "attn.core"), q, k, v, m->head_dim, m->sliding_window);
+  return linear(b, "attn.o", o, l->o, NO_VAL);
+}
+
+static ValId dense_ffn(const Build *b, ValId x, const LayerParams *l) {
+  ValId gate = linear(b, "mlp.gate", x, l->gate, NO_VAL), up = linear(b, "mlp.up", x, l->up, NO_VAL);
+  return linear(b, "mlp.down", op_swiglu(b->p, layer_name(b, "mlp.act"), gate, up, NO_VAL), l->down, NO_VAL);
+}
+
+static RouteArgs route_args(const Build *b) {
+  const Config *c = b->c;
+  uint64_t seed = hash_mix((uint64_t)c->train.seed + 0x9e3779b97f4a7c15u * (uint64_t)(b->p->layer + 1));
+  return (RouteArgs){.n_expert = (int)c->model.num_local_experts, .top_k = (int)c->model.num_experts_per_tok, .renormalise = c->model.norm_topk_prob,
+                     .forced = (int)c->moe.routing, .zipf_exponent = c->moe.zipf_exponent, .seed = seed, .aux_per_sequence = c->moe.aux_scope == AUX_SEQUENCE};
+}
+
+/* Rows go to their experts with their routing weight, which scales the activation (so expert outputs need not be kept), and come back to be
+ * added in slot order. */
+static ValId moe_ffn(const Build *b, ValId x, const LayerParams *l) {
+  Program *p = b->p;
+  RouteArgs args = route_args(b);
+  ValId logits = linear(b, "moe.router", x, l->router, NO_VAL);
+  RouteOut r = op_route(p, layer_name(b, "moe.route"), logits, &args, b->c->model.router_aux_loss_coef, b->c->model.router_z_loss_coef);
+  ValId plan = op_exchange_counts(p, layer_name(b, "moe.plan"), r.counts);
+  ValId rows = op_dispatch_rows(p, layer_name(b, "moe.dispatch"), op_permute(p, layer_name(b, "moe.permute"), x, r.row_of), plan);
+  ValId weight = op_dispatch_rows(p, layer_name(b, "moe.dispatch_w"), op_permute_weights(p, layer_name(b, "moe.permute_w"), r.weight, r.row_of), plan);
+  ValId gate = linear(b, "moe.gate", rows, l->gate, plan), up = linear(b, "moe.up", rows, l->up, plan);
+  ValId act = op_swiglu(p, layer_name(b, "moe.act"), gate, up, weight);
+  ValId back = op_return_rows(p, layer_name(b, "moe.return"), linear(b, "moe.down", act, l->down, plan), plan);
+  return op_combine(p, layer_name(b, "moe.out"), back, r.row_of);
+}
+
+static ValId layer(const Build *b, ValId x, int i) {
+  const ModelConfig *m = &b->c->model;
+  const LayerParams *l = &b->mp->layer[i];
+  Program *p = b->p;
+  p->layer = i;
+  ValId n1 = op_rmsnorm(p, layer_name(b, "norm1"), x, program_param(p, l->norm1), m->rms_norm_eps);
+  x = op_add(p, layer_name(b, "mid"), x, attention(b, n1, l));
+  ValId n2 = op_rmsnorm(p, layer_name(b, "norm2"), x, program_param(p, l->norm2), m->rms_norm_eps);
+  x = op_add(p, layer_name(b, "hidden"), x, config_layer_is_moe(m, i) ? moe_ffn(b, n2, l) : dense_ffn(b, n2, l));
+  p->val[x].floor = true;
+  p->layer = -1;
+  return x;
+}
+
+static void build_decoder(const Build *b) {
+  Program *p = b->p;
+  p->tokens = program_input(p, "tokens", DT_I32, ROWS_TOKEN, 1);
+  p->labels = program_input(p, "labels", DT_I32, ROWS_TOKEN, 1);
+  ValId x = op_embed(p, "embed", p->tokens, program_param(p, b->mp->embed));
+  p->val[x].floor = true;
+  for (int i = 0; i < b->c->model.num_hidden_layers; i++) x = layer(b, x, i);
+  x = op_rmsnorm(p, "norm", x, program_param(p, b->mp->norm), b->c->model.rms_norm_eps);
+  p->loss = op_xent(p, "loss", linear(b, "head", x, b->mp->head, NO_VAL), p->labels);
+}
+
+/* A family is a row here: who declares its parameters is shared so far. */
+static void (*const family_build[N_FAMILY])(const Build *b) = {[FAMILY_LLAMA] = build_decoder, [FAMILY_MIXTRAL] = build_decoder};
+
+void model_build(Program *p, const Config *c, const ModelParams *mp) {
+  Build b = {p, c, mp};
+  family_build[c->model.model_type](&b);
+}
+
+static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+Dims model_dims(const Config *c, const Mesh *m, int rank, const Deal *d) {
+  Dims x = {.n_seq = deal_max_sequences(d), .seq_length = d->seq_length, .top_k = (int)c->model.num_experts_per_tok, .n_ep = m->size[AXIS_EP],
+            .ep_self = mesh_coord(m, rank, AXIS_EP), .n_expert = (int)c->model.num_local_experts};
+  x.n_token = x.n_seq * d->seq_length;
+  x.n_window = x.n_seq * deal_windows_per_seq(d);
+  x.first_expert = (int)share_begin(x.n_expert, x.n_ep, x.ep_self);
+  x.n_expert_here = (int)share_begin(x.n_expert, x.n_ep, x.ep_self + 1) - x.first_expert;
+  x.n_row_expert = x.n_ep * x.n_token * min64(x.top_k, x.n_expert_here);   /* a token meets an expert once */
+  return x;
+}

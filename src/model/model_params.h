@@ -1,0 +1,7 @@
+/* Parameter numbers by role; private to src/model. */
+#ifndef ETALON_MODEL_PARAMS_H
+#define ETALON_MODEL_PARAMS_H
+#include "model/model.h"
+typedef struct LayerParams { int norm1, q, k, v, o, norm2, router, gate, up, down; } LayerParams;
+struct ModelParams { int embed, norm, head; LayerParams *layer; };
+#endif

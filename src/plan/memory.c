@@ -1,0 +1,148 @@
+/* Offsets from lifetimes: largest first, each at the lowest place that is free for its whole life. Placed buffers are kept sorted by offset, so a search stops at
+ * the first gap that fits (best case of Pisarchyk & Lee 2020, greedy by size). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/err.h"
+#include "plan/plan.h"
+
+static size_t line_up(size_t n) { return (n + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE; }
+
+static int larger_first(const void *a, const void *b) {
+  const Buf *x = *(Buf *const *)a, *y = *(Buf *const *)b;
+  if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+  return x < y ? -1 : x > y;
+}
+
+static bool overlap_in_time(const Buf *a, const Buf *b) { return a->first <= b->last && b->first <= a->last; }
+
+static size_t lowest_gap(const Buf *b, Buf *const *placed, int n) {
+  size_t off = 0;
+  for (int i = 0; i < n; i++) {
+    const Buf *p = placed[i];
+    if (!overlap_in_time(b, p)) continue;
+    if (p->offset >= off + line_up(b->bytes)) break;
+    if (p->offset + line_up(p->bytes) > off) off = p->offset + line_up(p->bytes);
+  }
+  return off;
+}
+
+static void insert_sorted(Buf **placed, int n, Buf *b) {
+  while (n > 0 && placed[n - 1]->offset > b->offset) placed[n] = placed[n - 1], n--;
+  placed[n] = b;
+}
+
+/* States lie in order of declaration: the same in every step. */
+static size_t place_in_order(Buf **buf, int n) {
+  size_t off = 0;
+  for (int i = 0; i < n; i++) buf[i]->offset = off, off += line_up(buf[i]->bytes);
+  return off;
+}
+
+static size_t place_by_size(Arena *a, Buf **buf, int n) {
+  Buf **placed = ARENA_NEW(a, Buf *, n + 1);
+  size_t high = 0;
+  qsort(buf, (size_t)n, sizeof *buf, larger_first);
+  for (int i = 0; i < n; i++) {
+    buf[i]->offset = lowest_gap(buf[i], placed, i);
+    insert_sorted(placed, i, buf[i]);
+    if (buf[i]->offset + line_up(buf[i]->bytes) > high) high = buf[i]->offset + line_up(buf[i]->bytes);
+  }
+  return high;
+}
+
+static size_t place_region(Arena *a, Step *s, Region r) {
+  ArenaMark mark = arena_mark(a);
+  Buf **buf = ARENA_NEW(a, Buf *, s->n_buf + 1);
+  int n = 0;
+  for (int b = 0; b < s->n_buf; b++)
+    if (s->buf[b].region == r && s->buf[b].first >= 0) buf[n++] = &s->buf[b];
+  size_t size = r == REGION_P || r == REGION_HOST ? place_in_order(buf, n) : place_by_size(a, buf, n);
+  arena_release(a, mark);
+  return size;
+}
+
+static void find_peak(MemPlan *m, Arena *a, const Step *s, int step, Region r) {
+  ArenaMark mark = arena_mark(a);
+  int64_t *delta = ARENA_NEW(a, int64_t, s->n_ins + 2), now = 0;
+  for (int b = 0; b < s->n_buf; b++)
+    if (s->buf[b].region == r && s->buf[b].first >= 0) {
+      delta[s->buf[b].first] += (int64_t)line_up(s->buf[b].bytes);
+      delta[s->buf[b].last + 1] -= (int64_t)line_up(s->buf[b].bytes);
+    }
+  for (int i = 0; i < s->n_ins; i++) {
+    now += delta[i];
+    if ((size_t)now > m->live[r]) m->live[r] = (size_t)now, m->peak_ins[r] = i, m->peak_step[r] = step;
+  }
+  arena_release(a, mark);
+}
+
+void plan_memory(MemPlan *m, Arena *a, Step *const *step, int n_step) {
+  memset(m, 0, sizeof *m);
+  for (int r = 0; r < N_REGION; r++)
+    for (int i = 0; i < n_step; i++) {
+      size_t size = place_region(a, step[i], r);
+      if (size > m->bytes[r]) m->bytes[r] = size;
+      find_peak(m, a, step[i], i, r);
+    }
+  for (int r = REGION_P; r <= REGION_S; r++) m->base[r] = m->device, m->device += m->bytes[r];
+  m->host = m->bytes[REGION_HOST];
+}
+
+enum { SHOWN = 5 };
+static char *largest_buffers(Arena *a, Step *const *step, int n_step) {
+  const Buf *top[SHOWN] = {0};
+  for (int i = 0; i < n_step; i++)
+    for (int b = 0; b < step[i]->n_buf; b++) {
+      const Buf *x = &step[i]->buf[b];
+      if (x->region == REGION_HOST || x->first < 0) continue;
+      bool seen = false;
+      for (int k = 0; k < SHOWN; k++) seen |= top[k] && !strcmp(top[k]->label, x->label);
+      int k = SHOWN;
+      while (!seen && k > 0 && (!top[k - 1] || top[k - 1]->bytes < x->bytes)) k--;
+      if (seen || k == SHOWN) continue;
+      memmove(top + k + 1, top + k, (size_t)(SHOWN - k - 1) * sizeof *top);
+      top[k] = x;
+    }
+  char *text = arena_printf(a, "%s", "");
+  for (int k = 0; k < SHOWN && top[k]; k++) text = arena_printf(a, "%s%s%s %s", text, k ? ", " : "", top[k]->label, bytes_text(a, top[k]->bytes));
+  return text;
+}
+
+bool plan_check_limits(const MemPlan *m, Arena *a, Step *const *step, int n_step, size_t device_limit, size_t host_limit, Err *e) {
+  if (device_limit && m->device > device_limit)
+    return err_set(e, ERR_MEMORY, "memory.device_limit: %zu bytes do not hold this model on this layout; the smallest that does: %zu (P %zu + F %zu + W %zu + S %zu). Largest buffers: %s",
+                   device_limit, m->device, m->bytes[REGION_P], m->bytes[REGION_F], m->bytes[REGION_W], m->bytes[REGION_S], largest_buffers(a, step, n_step));
+  if (host_limit && m->host > host_limit)
+    return err_set(e, ERR_MEMORY, "memory.host_limit: %zu bytes are too few; the smallest that does: %zu", host_limit, m->host);
+  return true;
+}
+
+/* ---- touched lines -------------------------------------------------------------------------------------------------------------------- */
+Touched touched_new(Arena *a, const MemPlan *m) {
+  Touched t;
+  for (int r = 0; r < N_REGION; r++) t.line[r] = ARENA_NEW(a, uint8_t, m->bytes[r] / PLAN_LINE + 1);
+  return t;
+}
+
+static int64_t rows_of_buf(const Step *s, const Buf *b, const int64_t *n_row) {
+  ValId plan = s->p->val[b->val].rows_from;
+  if (plan == NO_VAL) return 0;
+  return n_row[b->mb * s->n_plan + s->plan_number[plan]];
+}
+
+void plan_touch(const Step *s, const int64_t *n_token, const int64_t *n_row, Touched *t) {
+  for (int i = 0; i < s->n_buf; i++) {
+    const Buf *b = &s->buf[i];
+    if (b->first < 0) continue;
+    bool per_mb = b->kind == BUF_VALUE || b->kind == BUF_GRAD;
+    size_t n = per_mb ? buf_bytes(s, b, n_token[b->mb], rows_of_buf(s, b, n_row)) : b->bytes;
+    if (n) memset(t->line[b->region] + b->offset / PLAN_LINE, 1, line_up(n) / PLAN_LINE);
+  }
+}
+
+size_t touched_bytes(const Touched *t, const MemPlan *m, Region r) {
+  size_t n = 0;
+  for (size_t i = 0; i < m->bytes[r] / PLAN_LINE; i++) n += t->line[r][i];
+  return n * PLAN_LINE;
+}

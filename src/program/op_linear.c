@@ -1,0 +1,107 @@
+/* The linear op: dense or grouped by expert, cut along its outputs (MAP) or its inputs (REDUCE). */
+#include "base/err.h"
+#include "program/op_passes.h"
+
+ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
+  const Param *par = program_param_of(p, w);
+  bool out_cut = par->cut_dim == CUT_OUT;
+  int64_t width = out_cut ? shard_total(&par->cut) : par->n_out;
+  int64_t takes = out_cut ? par->n_in : shard_total(&par->cut);
+  CHECK(p->val[x].width == takes, "%s: %s is %lld wide, the weight takes %lld", name, p->val[x].name, (long long)p->val[x].width, (long long)takes);
+  ValId y = program_act(p, name, p->val[x].rows, width, out_cut ? par->cut : (Shards){1, 0, 1, width, 1});
+  p->val[y].rows_from = p->val[x].rows_from;
+  bool whole = par->cut.count == par->cut.n;
+  if (out_cut) p->val[y].layout.width = whole ? 0 : AXIS_BIT(AXIS_TP);
+  program_op(p, OP_LINEAR, name, (ValId[]){x, w, plan}, 3, &y, 1)->attr.linear.grouped = plan != NO_VAL;
+  if (!out_cut && !whole) p->val[y].layout.partial = AXIS_BIT(AXIS_TP);
+  return y;
+}
+
+static LinArgs forward_args(const Param *w, const Weight *data) {
+  bool out_cut = w->cut_dim == CUT_OUT;
+  return (LinArgs){.mode = out_cut ? LIN_MAP : LIN_REDUCE, .trans = true, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
+}
+static LinArgs backward_args(const Param *w, const Weight *data) {
+  bool out_cut = w->cut_dim == CUT_OUT;
+  return (LinArgs){.mode = out_cut ? LIN_REDUCE : LIN_MAP, .trans = false, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
+}
+static LinGrad grad_args(const Param *w, const Accum *acc) {
+  bool out_cut = w->cut_dim == CUT_OUT;
+  return (LinGrad){.cut_out = out_cut, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .acc = *acc};
+}
+
+void linear_fwd(const OpCall *c) {
+  Rows rows = rows_build(c, c->in[2], c->work);
+  LinArgs a = forward_args(program_param_of(c->p, c->op->in[1]), &c->weight[1]);
+  KCtx k = work_after(c, rows_work(c->p, c->op));
+  c->env->k->linear(&k, c->out[0], c->in[0], &a, &rows);
+}
+void linear_dx(const OpCall *c) {
+  Rows rows = rows_build(c, c->in[2], c->work);
+  LinArgs a = backward_args(program_param_of(c->p, c->op->in[1]), &c->weight[1]);
+  KCtx k = work_after(c, rows_work(c->p, c->op));
+  c->env->k->linear(&k, c->d_in[0], c->d_out[0], &a, &rows);
+}
+void linear_dw(const OpCall *c) {
+  Rows rows = rows_build(c, c->in[2], c->work);
+  LinGrad g = grad_args(program_param_of(c->p, c->op->in[1]), &c->accum[1]);
+  KCtx k = work_after(c, rows_work(c->p, c->op));
+  c->env->k->linear_dw(&k, c->d_out[0], c->in[0], &g, &rows);
+}
+
+/* The largest Rows that the op can meet: sizes of workspaces. */
+static Rows rows_bound(const OpWorkArgs *w) {
+  bool grouped = w->op->attr.linear.grouped;
+  int64_t n = grouped ? w->p->dims.n_row_expert : w->p->dims.n_token;
+  return (Rows){.n_row = n, .n_group = grouped ? w->p->dims.n_expert_here : 1, .blocked = w->p->num.exact, .row_bound = n};
+}
+/* Most rows in one leaf: a window's (canonical; an expert meets a token once), or all. */
+static int64_t leaf_bound(const OpWorkArgs *w) {
+  if (!w->p->num.exact) return rows_bound(w).n_row;
+  int64_t most = 0;
+  for (int i = 0; i < w->tokens->n_window; i++) {
+    int64_t n = w->tokens->window_start[i + 1] - w->tokens->window_start[i];
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+size_t linear_work(const OpWorkArgs *w, Pass pass) {
+  const Param *par = program_param_of(w->p, w->op->in[1]);
+  Rows rows = rows_bound(w);
+  LinArgs f = forward_args(par, &(Weight){.offset = par->offset}), b = backward_args(par, &(Weight){.offset = par->offset});
+  LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
+  size_t kernel = pass == PASS_FWD ? w->k->linear_work(&w->kctx, &f, &rows)
+                  : pass == PASS_BWD_X ? w->k->linear_work(&w->kctx, &b, &rows) : w->k->linear_dw_work(&w->kctx, &g, &rows, leaf_bound(w));
+  return rows_work(w->p, w->op) + kernel;
+}
+
+void linear_prepare(const OpWorkArgs *w) {
+  const Param *par = program_param_of(w->p, w->op->in[1]);
+  Rows rows = rows_bound(w);
+  LinArgs f = forward_args(par, &(Weight){.offset = par->offset}), b = backward_args(par, &(Weight){.offset = par->offset});
+  LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
+  enum { MOST = 64 };
+  int64_t size[MOST];
+  int n = 0;
+  if (w->p->num.exact)
+    for (int i = 0; i < w->tokens->n_window; i++) {
+      int64_t len = w->tokens->window_start[i + 1] - w->tokens->window_start[i];
+      int j = 0;
+      while (j < n && size[j] != len) j++;
+      if (j == n && n < MOST) size[n++] = len;
+    }
+  else  /* native: a micro-batch of any number of whole sequences */
+    for (int s = 1; s <= w->tokens->n_seq && n < MOST; s++) size[n++] = s * w->p->dims.seq_length;
+  bool grouped = w->op->attr.linear.grouped;
+  w->k->linear_prepare(&w->kctx, &f, &rows, size, n, grouped);
+  w->k->linear_prepare(&w->kctx, &b, &rows, size, n, grouped);
+  w->k->linear_dw_prepare(&w->kctx, &g, &rows, size, n, grouped, leaf_bound(w));
+}
+
+double linear_flops(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row) {
+  (void)pass;
+  const Param *w = program_param_of(p, op->in[1]);
+  double elements = (double)(w->cut_dim == CUT_OUT ? w->n_in : w->n_out) * (double)shard_total(&w->cut);
+  return 2.0 * elements * (double)(op->attr.linear.grouped ? n_row : n_token);
+}

@@ -1,0 +1,43 @@
+/* The passes of every op, for the table in op_table.c. Each op_*.c file holds builders and passes of one family. */
+#ifndef ETALON_OP_PASSES_H
+#define ETALON_OP_PASSES_H
+#include "program/op.h"
+
+void embed_fwd(const OpCall *c);      void embed_dw(const OpCall *c);
+void rmsnorm_fwd(const OpCall *c);    void rmsnorm_dx(const OpCall *c);     void rmsnorm_dw(const OpCall *c);
+void linear_fwd(const OpCall *c);     void linear_dx(const OpCall *c);      void linear_dw(const OpCall *c);
+void rope_fwd(const OpCall *c);       void rope_dx(const OpCall *c);
+void attention_fwd(const OpCall *c);  void attention_dx(const OpCall *c);
+void swiglu_fwd(const OpCall *c);     void swiglu_dx(const OpCall *c);
+void add_fwd(const OpCall *c);
+void route_fwd(const OpCall *c);      void route_dx(const OpCall *c);
+void exchange_counts_fwd(const OpCall *c);
+void permute_fwd(const OpCall *c);    void permute_dx(const OpCall *c);
+void permute_weights_fwd(const OpCall *c); void permute_weights_dx(const OpCall *c);
+void exchange_rows_fwd(const OpCall *c);   void exchange_rows_dx(const OpCall *c);
+void combine_fwd(const OpCall *c);    void combine_dx(const OpCall *c);
+void xent_fwd(const OpCall *c);       void xent_dx(const OpCall *c);
+
+size_t linear_work(const OpWorkArgs *w, Pass pass);
+size_t attention_work(const OpWorkArgs *w, Pass pass);
+size_t exchange_counts_work(const OpWorkArgs *w, Pass pass);
+size_t exchange_rows_work(const OpWorkArgs *w, Pass pass);
+void   linear_prepare(const OpWorkArgs *w);
+int64_t exchange_counts_rows(const OpCall *c);
+
+double linear_flops(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row);
+double attention_flops(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row);
+
+/* The counts of one expert exchange, laid in an int32 plan value [1, plan_width]: received [n_ep][n_window][most experts + 1] (last: tokens of the window), then
+ * sent [n_expert]. */
+int64_t plan_width(const Dims *d);
+int     plan_experts_max(const Dims *d);
+const int32_t *plan_received(const Dims *d, const int32_t *plan, int source, int64_t window);
+const int32_t *plan_sent(const Dims *d, const int32_t *plan);
+
+/* Rows for the linear kernels, laid in the front of the call's workspace. */
+size_t rows_work(const Program *p, const Op *op);
+Rows   rows_build(const OpCall *c, const int32_t *plan, void *work);
+/* What follows `used` bytes of the workspace, as a kernel context. */
+KCtx   work_after(const OpCall *c, size_t used);
+#endif

@@ -1,0 +1,73 @@
+#include "program/program.h"
+
+#include "base/err.h"
+
+void program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps) {
+  *p = (Program){.arena = a, .mesh = m, .rank = rank, .dims = *d, .num = *num, .params = ps, .layer = -1, .tokens = NO_VAL, .labels = NO_VAL, .loss = NO_VAL, .n_stat = STAT_ROUTE};
+  p->op = ARENA_NEW(a, Op, PROGRAM_MAX_OP);
+  p->val = ARENA_NEW(a, Value, PROGRAM_MAX_VAL);
+}
+
+static ValId value_add(Program *p, Value v) {
+  CHECK(p->n_val < PROGRAM_MAX_VAL, "more than %d values", PROGRAM_MAX_VAL);
+  v.layer = p->layer;
+  v.rows_from = NO_VAL;
+  v.def = -1;
+  if (!v.cut.n) v.cut = (Shards){1, 0, 1, v.width, 1};
+  p->val[p->n_val] = v;
+  return p->n_val++;
+}
+
+ValId program_input(Program *p, const char *name, DType t, RowKind rows, int64_t width) {
+  return value_add(p, (Value){.name = name, .kind = VAL_INPUT, .dtype = t, .rows = rows, .width = width, .floor = true});
+}
+
+ValId program_param(Program *p, int param) {
+  return value_add(p, (Value){.name = p->params->param[param].name, .kind = VAL_PARAM, .dtype = p->num.real, .rows = ROWS_ONE, .param = param});
+}
+
+ValId program_act(Program *p, const char *name, RowKind rows, int64_t width, Shards cut) {
+  return value_add(p, (Value){.name = name, .kind = VAL_ACT, .dtype = p->num.real, .rows = rows, .width = width, .cut = cut, .late = rows == ROWS_EXPERT});
+}
+
+ValId program_index(Program *p, const char *name, RowKind rows, int64_t width) {
+  return value_add(p, (Value){.name = name, .kind = VAL_INDEX, .dtype = DT_I32, .rows = rows, .width = width, .floor = true});
+}
+
+Op *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n_in, const ValId *out, int n_out) {
+  CHECK(p->n_op < PROGRAM_MAX_OP, "more than %d ops", PROGRAM_MAX_OP);
+  Op *op = &p->op[p->n_op];
+  *op = (Op){.kind = kind, .n_in = n_in, .n_out = n_out, .name = name, .layer = p->layer};
+  for (int i = 0; i < n_in; i++) {
+    op->in[i] = in[i];
+    CHECK(in[i] == NO_VAL || in[i] < p->n_val, "%s reads a value that is not there yet", name);
+    CHECK(in[i] == NO_VAL || !p->val[in[i]].layout.partial, "%s reads %s, which is still to be summed over other ranks", name, p->val[in[i]].name);
+  }
+  for (int i = 0; i < n_out; i++) {
+    op->out[i] = out[i];
+    p->val[out[i]].def = p->n_op;
+  }
+  p->n_op++;
+  return op;
+}
+
+const Param *program_param_of(const Program *p, ValId v) {
+  CHECK(p->val[v].kind == VAL_PARAM, "%s is not a parameter", p->val[v].name);
+  return &p->params->param[p->val[v].param];
+}
+
+int64_t value_bound_rows(const Program *p, ValId v) {
+  const Dims *d = &p->dims;
+  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = d->n_token, [ROWS_ROUTE] = d->n_token * d->top_k, [ROWS_EXPERT] = d->n_row_expert,
+                                [ROWS_WINDOW] = d->n_window, [ROWS_ONE] = 1};
+  return rows[p->val[v].rows];
+}
+
+size_t value_row_bytes(const Program *p, ValId v) { return (size_t)p->val[v].width * dtype_size(p->val[v].dtype); }
+
+bool value_needs_grad(const Program *p, ValId v) { return v != NO_VAL && p->val[v].kind == VAL_ACT; }
+
+const char *pass_suffix(Pass pass) {
+  static const char *const suffix[N_PASS] = {"", "/dX", "/dW"};
+  return suffix[pass];
+}

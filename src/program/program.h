@@ -1,0 +1,90 @@
+/* A program: values and ops of one pipeline chunk for one micro-batch, built once at start-up by calls that read like the forward pass
+ * (op_*.h). Static single assignment: an op only reads values that are already there. No optimiser, no shape inference at run time.
+ * Read by lowering (step.h), plan and exec.                                                                                    */
+#ifndef ETALON_PROGRAM_H
+#define ETALON_PROGRAM_H
+#include "base/dtype.h"
+#include "comm/mesh.h"
+#include "program/deal.h"
+#include "program/params.h"
+
+typedef int32_t ValId, OpId;
+enum { NO_VAL = -1, MAX_IN = 6, MAX_OUT = 5, PROGRAM_MAX_OP = 8192, PROGRAM_MAX_VAL = 16384 };
+
+typedef enum { VAL_PARAM, VAL_INPUT, VAL_ACT, VAL_INDEX } ValKind;
+
+/* What counts a value's rows. EXPERT rows are known only as the step runs: the plan value (Value.rows_from) tells; planning uses their bound. */
+typedef enum { ROWS_TOKEN, ROWS_ROUTE /* T k */, ROWS_EXPERT, ROWS_WINDOW, ROWS_ONE, N_ROWS } RowKind;
+
+/* Which mesh axes cut rows and width, and over which the value is still to be summed. An op that reads a partial value is refused when it is built. */
+typedef struct Layout { AxisSet rows, width, partial; } Layout;
+
+typedef struct Value {
+  const char *name;                 /* "L03.attn.q" */
+  ValKind kind; DType dtype;
+  RowKind rows; int64_t width;      /* elements per row on this rank; a VAL_PARAM has no size here (params.h) */
+  Shards cut;                       /* feature axis, shard-major where cut.n > 1 */
+  Layout layout;
+  bool floor;                       /* region F: lives from its forward to its backward whatever the policy (routing, log-sum-exps, layer boundaries) */
+  bool late;                        /* late-bound: sized by the routing; region S when kept for the backward */
+  ValId rows_from;                  /* ROWS_EXPERT: the plan value */
+  OpId def; int layer, param;
+} Value;
+
+typedef enum {
+  OP_EMBED, OP_RMSNORM, OP_LINEAR, OP_ROPE, OP_ATTENTION, OP_SWIGLU, OP_ADD,
+  OP_ROUTE, OP_EXCHANGE_COUNTS, OP_PERMUTE, OP_PERMUTE_WEIGHTS, OP_EXCHANGE_ROWS, OP_COMBINE, OP_XENT, N_OP
+} OpKind;
+typedef enum { PASS_FWD, PASS_BWD_X, PASS_BWD_W, N_PASS } Pass;
+
+typedef union OpAttr {              /* typed by the op's kind */
+  struct { double eps; } norm;
+  struct { bool grouped; } linear;  /* grouped: rows by expert, in[2] is the plan value */
+  struct { double theta; } rope;
+  struct { Shards q, kv; int64_t head_dim, window; double scale; } attention;
+  struct { RouteArgs args; int stat; double aux_coef, z_coef; } route;      /* stat: first stat word */
+  struct { bool forward; size_t row_bytes; } exchange;   /* forward: dispatch (home -> expert), else combine */
+} OpAttr;
+
+typedef struct Op { OpKind kind; int n_in, n_out; ValId in[MAX_IN], out[MAX_OUT]; OpAttr attr; const char *name; int layer; } Op;
+
+/* Sizes and group of one rank that ops need beside values: all static. */
+typedef struct Dims {
+  int64_t n_token;                  /* most tokens in a micro-batch of this rank */
+  int64_t n_seq, n_window, seq_length;
+  int top_k, n_expert, n_expert_here, first_expert;
+  int n_ep, ep_self;                /* the expert group: members and this rank's place */
+  int64_t n_row_expert;             /* bound of routed rows received */
+} Dims;
+
+/* How leaves are added: canonical (exact integers on a grid) or native (floats). One per step kind; README "Numerics". */
+typedef struct Numerics { bool exact; DType real; int shift; int shards; } Numerics;
+
+/* Statistic words of a step: the sum of losses, faults, then 2 + 2 E words per MoE layer (kernel.h, route_fwd). */
+enum { STAT_LOSS, STAT_FAULT, STAT_ROUTE };
+
+typedef struct Program {
+  Arena *arena;
+  const Mesh *mesh; int rank;
+  Dims dims; Numerics num;
+  ParamSet *params;
+  Op *op; Value *val; int n_op, n_val;
+  int n_stat;                       /* statistic words in use */
+  int layer;                        /* the layer being built; values and ops inherit it */
+  ValId tokens, labels, loss;
+} Program;
+
+void  program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps);
+ValId program_input(Program *p, const char *name, DType t, RowKind rows, int64_t width);
+ValId program_param(Program *p, int param);
+/* Used by the builders in op_*.c. */
+ValId program_act(Program *p, const char *name, RowKind rows, int64_t width, Shards cut);
+ValId program_index(Program *p, const char *name, RowKind rows, int64_t width);          /* int32, region F */
+Op   *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n_in, const ValId *out, int n_out);
+const Param *program_param_of(const Program *p, ValId v);
+
+int64_t value_bound_rows(const Program *p, ValId v);
+size_t  value_row_bytes(const Program *p, ValId v);
+bool    value_needs_grad(const Program *p, ValId v);     /* activations of real type that depend on a parameter */
+const char *pass_suffix(Pass pass);                        /* "", "/dX", "/dW" */
+#endif
