@@ -12,32 +12,35 @@ static inline int shard_find(const Shards *s, int64_t x) {
 static inline bool shard_is_local(const Shards *s, int i) { return i >= s->first && i < s->first + s->count; }
 
 void FN(embed_fwd)(const KCtx *c, void *x, const Weight *w, const Shards *vocab, int64_t H, const int32_t *token, int64_t T);
-void FN(embed_dw)(const KCtx *c, const Accum *acc, const Shards *vocab, int64_t H, const int32_t *token, const void *dx, const TokenView *tv);
+void FN(embed_dw)(const KCtx *c, const Accum *acc, const Shards *vocab, int64_t H, const int32_t *token, const void *dx,
+                  const TokenView *tv);
 
 void FN(rmsnorm_fwd)(const KCtx *c, void *y, void *rstd, const void *x, const void *gain, int64_t T, int64_t H, double eps);
 void FN(rmsnorm_dx)(const KCtx *c, void *dx, const void *dy, const void *x, const void *rstd, const void *gain, int64_t T, int64_t H);
 void FN(rmsnorm_dw)(const KCtx *c, const Accum *acc, const void *dy, const void *x, const void *rstd, int64_t H, const TokenView *tv);
 
 size_t FN(linear_work)(const KCtx *c, const LinArgs *a, const Rows *rows);
-void   FN(linear)(const KCtx *c, void *y, const void *x, const LinArgs *a, const Rows *rows);
+void FN(linear)(const KCtx *c, void *y, const void *x, const LinArgs *a, const Rows *rows);
 size_t FN(linear_dw_work)(const KCtx *c, const LinGrad *g, const Rows *rows, int64_t leaf_bound);
-void   FN(linear_dw)(const KCtx *c, const void *dy, const void *x, const LinGrad *g, const Rows *rows);
-void   FN(linear_prepare)(const KCtx *c, const LinArgs *a, const Rows *rows, const int64_t *row_sizes, int n_sizes, bool grouped);
-void   FN(linear_dw_prepare)(const KCtx *c, const LinGrad *g, const Rows *rows, const int64_t *row_sizes, int n_sizes, bool grouped, int64_t leaf_bound);
+void FN(linear_dw)(const KCtx *c, const void *dy, const void *x, const LinGrad *g, const Rows *rows);
+void FN(linear_prepare)(const KCtx *c, const LinArgs *a, const Rows *rows, const int64_t *row_sizes, int n_sizes, bool grouped);
+void FN(linear_dw_prepare)(const KCtx *c, const LinGrad *g, const Rows *rows, const int64_t *row_sizes, int n_sizes, bool grouped,
+                           int64_t leaf_bound);
 
 void FN(rope)(const KCtx *c, void *y, const void *x, const Shards *heads, double theta, int sign, const TokenView *tv);
 
 size_t FN(attention_work)(const KCtx *c, const AttnArgs *a, const TokenView *bound, bool backward);
-void   FN(attention_fwd)(const KCtx *c, void *o, void *lse, const void *q, const void *k, const void *v, const AttnArgs *a, const TokenView *tv);
-void   FN(attention_bwd)(const KCtx *c, void *dq, void *dk, void *dv, const void *d_o, const void *o, const void *lse, const void *q, const void *k,
-                         const void *v, const AttnArgs *a, const TokenView *tv);
+void FN(attention_fwd)(const KCtx *c, void *o, void *lse, const void *q, const void *k, const void *v, const AttnArgs *a,
+                       const TokenView *tv);
+void FN(attention_bwd)(const KCtx *c, void *dq, void *dk, void *dv, const void *d_o, const void *o, const void *lse, const void *q,
+                       const void *k, const void *v, const AttnArgs *a, const TokenView *tv);
 
 void FN(swiglu_fwd)(const KCtx *c, void *y, const void *gate, const void *up, const void *w, const Shards *width, int64_t rows);
 void FN(swiglu_bwd)(const KCtx *c, void *d_gate, void *d_up, void *dw, const void *dy, const void *gate, const void *up, const void *w,
                     const Shards *width, int64_t rows);
 
-void FN(route_fwd)(const KCtx *c, int32_t *idx, void *wt, int32_t *row_of, int32_t *counts, const void *logits, const RouteArgs *a, const TokenView *tv,
-                   const StatSink *stat);
+void FN(route_fwd)(const KCtx *c, int32_t *idx, void *wt, int32_t *row_of, int32_t *counts, const void *logits, const RouteArgs *a,
+                   const TokenView *tv, const StatSink *stat);
 void FN(route_bwd)(const KCtx *c, void *d_logits, const void *d_wt, const void *logits, const int32_t *idx, const int32_t *counts,
                    const uint64_t *batch_counts, const RouteArgs *a, const TokenView *tv);
 

@@ -11,6 +11,14 @@ static inline double leaf_pow2(int n) {   /* 2^n, -1022 <= n <= 1023 */
   return v.d;
 }
 
+/* llrint(x) for |x| < 2^63, written so that compilers vectorise it: adding and taking away 2^52 rounds to the nearest (even) integer. */
+static inline uint64_t leaf_round(double x) {
+  double big = __builtin_copysign(0x1p52, x);
+  double r = (x + big) - big;
+  r = __builtin_fabs(x) < 0x1p52 ? r : x;
+  return (uint64_t)(int64_t)r;
+}
+
 static inline void leaf_fault(uint64_t *fault) { __atomic_fetch_or(fault, 1, __ATOMIC_RELAXED); }
 
 /* acc[i] += llrint(x[i] * scale); true when some x is not finite or above the bound (it then adds 0). */
@@ -21,7 +29,7 @@ static inline bool leaf_add_exact(uint64_t *acc, const real *x, int64_t n, doubl
     bool ok = __builtin_fabs(v) <= bound;
     bad |= ok ? 0u : 1u;
     v = ok ? v : 0.0;
-    acc[i] += (uint64_t)(int64_t)__builtin_rint(v * scale);
+    acc[i] += leaf_round(v * scale);
   }
   return bad != 0;
 }
@@ -43,7 +51,6 @@ static inline void leaf_add_stat(const StatSink *s, int64_t word, double x, int 
     leaf_fault(s->fault);
     return;
   }
-  uint64_t v = (uint64_t)(int64_t)__builtin_rint(x * leaf_pow2(s->shift - coarser));
-  __atomic_fetch_add(&s->word[word], v, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&s->word[word], leaf_round(x * leaf_pow2(s->shift - coarser)), __ATOMIC_RELAXED);
 }
 #endif
