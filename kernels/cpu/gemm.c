@@ -146,8 +146,10 @@ static void fill_slot(Gemm *g, Slot *slot, const GemmShape *s) {
 }
 
 static const Slot *prepared_slot(Gemm *g, const GemmShape *s) {
-  pthread_mutex_lock(&g->lock);
   Slot *slot = find_slot(g, s);
+  if (__atomic_load_n(&slot->filled, __ATOMIC_ACQUIRE)) return slot;
+  pthread_mutex_lock(&g->lock);
+  slot = find_slot(g, s);
   if (!slot->filled) fill_slot(g, slot, s);
   pthread_mutex_unlock(&g->lock);
   return slot;
@@ -159,7 +161,7 @@ size_t gemm_scratch(Gemm *g, const GemmShape *s) { return prepared_slot(g, s)->p
 
 void gemm_run(Gemm *g, const GemmShape *s, int thread, const void *A, const void *B, void *C, void *scratch) {
   const Slot *slot = find_slot(g, s);
-  if (!slot->filled) bug("the shape M %d N %d K %d was not announced", s->M, s->N, s->K);
+  if (!__atomic_load_n(&slot->filled, __ATOMIC_ACQUIRE)) bug("the shape M %d N %d K %d was not announced", s->M, s->N, s->K);
   if (thread < 0 || thread >= g->threads) bug("thread %d of %d", thread, g->threads);
   slot->by->run(slot->plan.state, s, thread, A, B, C, scratch);
 }

@@ -1,6 +1,6 @@
 /* oneDNN as a provider of FP32 products: one matmul primitive per shape with the caller's scratchpad, and per thread the memory objects
  * that a call points at its data. A primitive is built and run as if the machine had one core, so its bits don't depend on who calls it.
- * Shapes that oneDNN would do by a kernel that allocates its buffers in the call (strided or transposed A) are left to the plain kernel. */
+ * Left to the plain kernel: FP64, strided matrices (oneDNN would allocate buffers in the call) and A^T (no faster, and slower to build). */
 #include "gemm_provider.h"
 #include <dnnl.h>
 #include <omp.h>
@@ -124,7 +124,7 @@ static bool make_product(Onednn *o, GemmPool *pool, const GemmShape *s, GemmPlan
 }
 
 static bool onednn_prepare(void *self, GemmPool *pool, const GemmShape *s, GemmPlan *plan) {
-  if (s->f64) return false;
+  if (s->f64 || s->trans_a) return false;
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   bool ok = make_product(self, pool, s, plan);
