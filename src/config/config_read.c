@@ -183,7 +183,7 @@ static bool read_root_entry(Reader *r) {
   char name[CONFIG_NAME], text[ERR_TEXT];
   TRY(read_name(r, NULL, name));
   int line = line_of(&r->event);
-  if (strchr(name, '.') || !config_has_section(name, (int)strlen(name))) {
+  if (!config_has_section(name, (int)strlen(name))) {
     config_explain_section(name, text, sizeof text);
     return problem(r, line, name, text);
   }

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -167,8 +168,44 @@ static void numbers_are_read_exactly(void **state) {
     assert_true(v == bytes[i].value);
   }
   assert_true(config_parse_real("1e-4", &x, why) && x == 1e-4);
+  assert_true(config_parse_real("-0", &x, why) && x == 0 && !signbit(x));
   assert_true(config_parse_real(".5", &x, why) && x == 0.5);
   assert_true(config_parse_real("-2.", &x, why) && x == -2.0);
+}
+
+/* The words of the table stand in the order of the enumerators. */
+static void words_mean_their_enumerators(void **state) {
+  Fixture *f = *state;
+#define WORD(set, member, value) assert_int_equal(read_text(f, BASE, (const char *const[]){set}, 1)->member, value)
+  WORD("model.model_type=llama", model.model_type, FAMILY_LLAMA);
+  WORD("model.model_type=mixtral", model.model_type, FAMILY_MIXTRAL);
+  WORD("moe.routing=learned", moe.routing, ROUTE_LEARNED);
+  WORD("moe.routing=balanced", moe.routing, ROUTE_BALANCED);
+  WORD("moe.routing=all_to_one", moe.routing, ROUTE_ALL_TO_ONE);
+  WORD("moe.routing=zipf", moe.routing, ROUTE_ZIPF);
+  WORD("moe.aux_scope=sequence", moe.aux_scope, AUX_SEQUENCE);
+  WORD("moe.aux_scope=global", moe.aux_scope, AUX_GLOBAL);
+  WORD("numerics.mode=canonical", numerics.mode, NUM_CANONICAL);
+  WORD("numerics.mode=native", numerics.mode, NUM_NATIVE);
+  WORD("numerics.dtype=fp32", numerics.dtype, CDT_FP32);
+  WORD("numerics.dtype=fp64", numerics.dtype, CDT_FP64);
+  WORD("data.format=auto", data.format, DATA_AUTO);
+  WORD("data.format=megatron", data.format, DATA_MEGATRON);
+  WORD("data.format=u16", data.format, DATA_U16);
+  WORD("data.format=u32", data.format, DATA_U32);
+  WORD("data.format=text", data.format, DATA_TEXT);
+  WORD("optimizer.lr_decay_style=constant", optimizer.lr_decay_style, DECAY_CONSTANT);
+  WORD("optimizer.lr_decay_style=linear", optimizer.lr_decay_style, DECAY_LINEAR);
+  WORD("optimizer.lr_decay_style=cosine", optimizer.lr_decay_style, DECAY_COSINE);
+  WORD("optimizer.lr_decay_style=wsd", optimizer.lr_decay_style, DECAY_WSD);
+  WORD("optimizer.on_nonfinite=stop", optimizer.on_nonfinite, NONFINITE_STOP);
+  WORD("optimizer.on_nonfinite=skip", optimizer.on_nonfinite, NONFINITE_SKIP);
+  WORD("schedule.name=1f1b", schedule.name, SCHED_1F1B);
+  WORD("schedule.name=all_forward", schedule.name, SCHED_ALL_FORWARD);
+  WORD("device.gemm=auto", device.gemm, GEMM_AUTO);
+  WORD("device.gemm=onednn", device.gemm, GEMM_ONEDNN);
+  WORD("device.gemm=plain", device.gemm, GEMM_PLAIN);
+#undef WORD
 }
 
 static void command_line_wins_and_says_so(void **state) {
@@ -209,6 +246,7 @@ static void printed_text_reads_back_unchanged(void **state) {
   assert_string_equal(again->data.train, first.data.train);
   assert_int_equal(again->memory.host_limit, 1000000000);
   assert_int_equal(count(plain, " # "), 0);
+  assert_int_equal(count(plain, "\n  device_limit: 0\n"), 1);
 }
 
 static void every_key_is_printed_and_documented_once(void **state) {
@@ -290,6 +328,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(edges_of_rules_are_allowed, setup, teardown),
       cmocka_unit_test_setup_teardown(json_as_hugging_face_writes_it_is_read, setup, teardown),
       cmocka_unit_test_setup_teardown(numbers_are_read_exactly, setup, teardown),
+      cmocka_unit_test_setup_teardown(words_mean_their_enumerators, setup, teardown),
       cmocka_unit_test_setup_teardown(command_line_wins_and_says_so, setup, teardown),
       cmocka_unit_test_setup_teardown(printed_text_reads_back_unchanged, setup, teardown),
       cmocka_unit_test_setup_teardown(every_key_is_printed_and_documented_once, setup, teardown),

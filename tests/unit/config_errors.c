@@ -74,6 +74,8 @@ static void files_that_are_not_configurations(void **state) {
       {"model: &a {vocab_size: 5}\n", {0}, 0, "x.yaml:1: anchors and aliases (& and *) are not allowed; write the value out"},
       {"model:\n  vocab_size: *a\n", {0}, 0, "x.yaml:2: anchors and aliases (& and *) are not allowed; write the value out"},
       {"model:\n  vocab_size: !!int 5\n", {0}, 0, "x.yaml:2: tags (!) are not allowed; write the plain value"},
+      {"\"\": 3\n", {0}, 0, "x.yaml:1: a key must be a word"},
+      {"log:\n  \"interval\\0\": 3\n", {0}, 0, "x.yaml:2: log: a key must be a word"},
       {"? [a]\n: b\n", {0}, 0, "x.yaml:1: a key must be a word"},
       {"model:\n  ? {a: b}\n  : c\n", {0}, 0, "x.yaml:2: model: a key must be a word"},
   };
@@ -85,6 +87,7 @@ static void unknown_and_repeated_keys(void **state) {
   static const Case cases[] = {
       {"model:\n  hiden_size: 5\n", {0}, 0, "x.yaml:2: model.hiden_size: unknown key; did you mean model.hidden_size?"},
       {"train:\n  lr: 5\n", {0}, 0, "x.yaml:2: train.lr: unknown key; did you mean optimizer.lr?"},
+      {"train:\n  save_interval: 5\n", {0}, 0, "x.yaml:2: train.save_interval: unknown key; did you mean checkpoint.save_interval?"},
       {"schedule:\n  kind_of_order: 5\n", {0}, 0, "x.yaml:2: schedule.kind_of_order: unknown key; keys of section schedule: name"},
       {"modle: {}\n", {0}, 0, "x.yaml:1: modle: unknown section; did you mean model?"},
       {"hidden_size: 5\n", {0}, 0, "x.yaml:1: hidden_size: unknown section; did you mean the key model.hidden_size?"},
@@ -159,6 +162,7 @@ static void values_that_are_not_allowed(void **state) {
       {"memory: {device_limit: -1}", {0}, 0, LIMIT("\"-1\" is too small")},
       {"memory: {device_limit: 9e18}", {0}, 0, LIMIT("\"9e18\" is too large")},
       {"memory: {device_limit: 99999999TiB}", {0}, 0, LIMIT("\"99999999TiB\" is too large")},
+      {"memory: {device_limit: 309485009821345068724781056TiB}", {0}, 0, LIMIT("\"309485009821345068724781056TiB\" is too large")},
       {"memory: {device_limit: 0x10}", {0}, 0, LIMIT("\"0x10\" is not a decimal number")},
       {"memory: {guard: yes}", {0}, 0, "x.yaml:1: memory.guard: \"yes\" is neither true nor false; allowed: true or false"},
       {"memory: {guard: 'true'}", {0}, 0, "x.yaml:1: memory.guard: \"true\" is text, since it stands in quotes; allowed: true or false"},
@@ -376,6 +380,19 @@ static void rules_of_training(void **state) {
   EXPECT_ALL(cases);
 }
 
+static void words_without_end(void **state) {
+  (void)state;
+  char x[5001] = "", text[5100], message[400];
+  memset(x, 'x', 5000);
+  Case c = {text, {0}, 0, message};
+  snprintf(text, sizeof text, "log:\n  %.300s: 1\n", x);
+  snprintf(message, sizeof message, "x.yaml:2: log: a key must be a word");
+  expect(&c);
+  snprintf(text, sizeof text, "data:\n  train: %.4001s\n", x);
+  snprintf(message, sizeof message, "x.yaml:2: data.train: \"%.119s...\" is longer than 4000 bytes; allowed: text", x);
+  expect(&c);
+}
+
 static void expect_path(Arena *a, const char *path, const char *message) {
   ConfigDoc d;
   Err e = {0};
@@ -414,6 +431,7 @@ int main(void) {
       cmocka_unit_test(rules_of_the_model),
       cmocka_unit_test(rules_of_the_layout),
       cmocka_unit_test(rules_of_training),
+      cmocka_unit_test(words_without_end),
       cmocka_unit_test(paths_that_cannot_be_read),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
