@@ -54,7 +54,7 @@ static const ConfigKey table[] = {
     INT(model, hidden_size, 1, MAX_WIDTH, NULL, "width of the residual stream"),
     INT(model, num_hidden_layers, 1, MAX_COUNT, NULL, "transformer layers"),
     INT(model, num_attention_heads, 1, MAX_COUNT, NULL, "query heads"),
-    INT_OR_NULL(model, num_key_value_heads, 0, MAX_COUNT, "0", "key and value heads, shared by groups of query heads; 0: as many as query heads"),
+    INT_OR_NULL(model, num_key_value_heads, 0, MAX_COUNT, "0", "key-value heads, each for a group of query heads; 0: as many as query heads"),
     INT_OR_NULL(model, head_dim, 0, MAX_WIDTH, "0", "width of a head; 0: hidden_size / num_attention_heads"),
     INT(model, intermediate_size, 1, MAX_WIDTH, NULL, "width of a feed-forward layer; of an expert when moe_intermediate_size is 0"),
     INT(model, moe_intermediate_size, 0, MAX_WIDTH, "0", "width of an expert; 0: intermediate_size"),
@@ -88,14 +88,14 @@ static const ConfigKey table[] = {
     IGNORED("model.router_jitter_noise", only_zero, "router noise is not in this version"),
     IGNORED("model.rope_scaling", only_null, "scaled rotary positions are not in this version"),
 
-    ENUM(moe, routing, routing_words, "learned", "who chooses experts: the router, or a fixed pattern (to measure or to stress the machine)"),
+    ENUM(moe, routing, routing_words, "learned", "who chooses experts: the router, or a pattern (to measure or to stress)"),
     ENUM(moe, aux_scope, aux_words, "sequence", "load balance is counted over one sequence or over the global batch"),
     REAL(moe, zipf_exponent, 0, 100, "1.0", "skew of routing zipf: expert i is drawn with weight 1 / (i + 1)^exponent"),
 
     ENUM(numerics, mode, mode_words, "canonical", "canonical: same bits on every layout; native: faster, same bits on one layout only"),
     ENUM(numerics, dtype, dtype_words, "fp32", "type of weights, activations and gradients"),
-    INT(numerics, window, 1, MAX_I32, "256", "tokens whose weight gradients are summed as one piece; part of what canonical bits depend on"),
-    INT(numerics, shards, 1, 4096, "1", "blocks that a feature axis is cut into; part of what canonical bits depend on"),
+    INT(numerics, window, 1, MAX_I32, "256", "tokens summed as one piece of a weight gradient; canonical bits depend on it"),
+    INT(numerics, shards, 1, 4096, "1", "blocks that a feature axis is cut into; canonical bits depend on it"),
 
     INT(layout, dp, 0, MAX_I32, "0", "data-parallel groups; 0: ranks / (tp x pp x cp)"),
     INT(layout, tp, 1, MAX_COUNT, "1", "tensor-parallel ranks; in this version 1"),

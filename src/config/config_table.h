@@ -16,7 +16,7 @@ typedef struct ConfigKey {
   double real_lo, real_hi;       /* KEY_REAL */
   bool open_lo, open_hi;         /* KEY_REAL: the end itself is not allowed */
   bool null_is_zero;             /* `null`, as Hugging Face writes it, means 0 */
-  const char *const *words;      /* KEY_ENUM: in the order of the enumerators; KEY_IGNORED: the only values allowed, NULL: any; ends with NULL */
+  const char *const *words;      /* ends with NULL. KEY_ENUM: in the order of the enumerators; KEY_IGNORED: the values allowed, NULL: any */
   const char *preset;            /* default, as it would be written; NULL: the key is required */
   const char *help;
 } ConfigKey;
