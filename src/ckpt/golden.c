@@ -1,11 +1,11 @@
 #include "ckpt/golden.h"
 
 #include <hdf5.h>
-#include <jansson.h>
-#include <math.h>
-#include <stddef.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+
+#include "ckpt/probe.h"
 
 struct Golden {
   hid_t file;
@@ -36,146 +36,6 @@ static void quiet_end(Quiet q) {
 
 /* ---- config ---------------------------------------------------------------------------------------------------------------------- */
 
-typedef enum { KEY_INT, KEY_REAL, KEY_BOOL, KEY_TEXT, KEY_PAIRS } KeyKind;
-typedef struct Key {
-  const char *name;
-  KeyKind kind;
-  size_t offset;
-  double min, max;
-  bool nullable;
-} Key;
-#define KEY(kind, field, min, max, nullable)                                                                                               \
-  { #field, kind, offsetof(GoldenConfig, field), min, max, nullable }
-#define INT(field, min)       KEY(KEY_INT, field, min, 1 << 24, false)
-#define INT_OR_NULL(field)    KEY(KEY_INT, field, 0, 1 << 24, true)
-#define REAL(field, min, max) KEY(KEY_REAL, field, min, max, false)
-static const Key KEYS[] = {KEY(KEY_TEXT, family, 0, 0, false),
-                           INT(vocab, 1),
-                           INT(hidden, 1),
-                           INT(layers, 1),
-                           INT(heads, 1),
-                           INT(kv_heads, 1),
-                           INT(head_dim, 1),
-                           INT(experts, 0),
-                           INT(top_k, 0),
-                           INT(ffn, 0),
-                           INT(dense_ffn, 0),
-                           INT(first_dense, 0),
-                           INT(shared_experts, 0),
-                           INT_OR_NULL(shared_ffn),
-                           REAL(rope_theta, 0, 1e300),
-                           REAL(norm_eps, 0, 1),
-                           KEY(KEY_BOOL, tied, 0, 0, false),
-                           INT_OR_NULL(sliding_window),
-                           INT(q_lora, 0),
-                           INT(kv_lora, 0),
-                           INT(rope_dim, 0),
-                           INT(nope_dim, 0),
-                           INT(v_dim, 0),
-                           INT(n_group, 0),
-                           INT(topk_group, 0),
-                           REAL(routed_scale, 0, 1e300),
-                           KEY(KEY_BOOL, norm_topk, 0, 0, false),
-                           REAL(swiglu_limit, 0, 1e300),
-                           REAL(swiglu_alpha, 0, 1e300),
-                           REAL(aux_coeff, 0, 1e300),
-                           KEY(KEY_TEXT, aux_form, 0, 0, false),
-                           REAL(z_coeff, 0, 1e300),
-                           INT(batch, 1),
-                           INT(seq, 1),
-                           KEY(KEY_INT, seed, 0, 9e15, false),
-                           KEY(KEY_PAIRS, ignore, 0, 1 << 24, false),
-                           INT(steps, 1),
-                           REAL(init_std, 0, 1e300),
-                           REAL(bias_std, 0, 1e300),
-                           REAL(lr, 0, 1e300),
-                           REAL(beta1, 0, 1),
-                           REAL(beta2, 0, 1),
-                           REAL(eps, 0, 1),
-                           REAL(weight_decay, 0, 1e300),
-                           KEY(KEY_REAL, clip, 0, 1e300, true)};
-enum { N_KEYS = sizeof KEYS / sizeof KEYS[0] };
-
-static bool config_number(const Key *k, const json_t *v, GoldenConfig *c, Err *e) {
-  bool null = k->nullable && json_is_null(v);
-  if (!null && !(k->kind == KEY_INT ? json_is_integer(v) : json_is_number(v)))
-    return err_set(e, ERR_CKPT, "config key %s is not %s", k->name, k->kind == KEY_INT ? "an integer" : "a number");
-  double x = null ? 0 : json_number_value(v);
-  if (!(x >= k->min && x <= k->max))
-    return err_set(e, ERR_CKPT, "config key %s is %.17g; allowed are %.17g to %.17g", k->name, x, k->min, k->max);
-  char *to = (char *)c + k->offset;
-  if (k->kind == KEY_INT)
-    *(int64_t *)to = null ? 0 : (int64_t)json_integer_value(v);
-  else
-    *(double *)to = x;
-  return true;
-}
-
-static bool config_pairs(const Key *k, const json_t *v, GoldenConfig *c, Arena *a, Err *e) {
-  size_t n = json_array_size(v);
-  if (!json_is_array(v)) return err_set(e, ERR_CKPT, "config key %s is not a list", k->name);
-  int64_t *pair = ARENA_NEW(a, int64_t, 2 * n + 1);
-  for (size_t i = 0; i < 2 * n; i++) {
-    const json_t *p = json_array_get(v, i / 2), *x = json_array_get(p, i % 2);
-    bool ok = json_array_size(p) == 2 && json_is_integer(x);
-    pair[i] = ok ? (int64_t)json_integer_value(x) : -1;
-    if (pair[i] < 0 || pair[i] >= (int64_t)k->max)
-      return err_set(e, ERR_CKPT, "config key %s holds something else than pairs [b, s]", k->name);
-  }
-  c->n_ignore = (int64_t)n;
-  c->ignore = pair;
-  return true;
-}
-
-static bool config_key(const Key *k, const json_t *v, GoldenConfig *c, Arena *a, Err *e) {
-  char *to = (char *)c + k->offset;
-  if (!v) return err_set(e, ERR_CKPT, "config key %s is missing", k->name);
-  if (k->kind == KEY_INT || k->kind == KEY_REAL) return config_number(k, v, c, e);
-  if (k->kind == KEY_PAIRS) return config_pairs(k, v, c, a, e);
-  if (k->kind == KEY_BOOL) {
-    if (!json_is_boolean(v)) return err_set(e, ERR_CKPT, "config key %s is neither true nor false", k->name);
-    *(bool *)to = json_is_true(v);
-    return true;
-  }
-  if (!json_is_string(v)) return err_set(e, ERR_CKPT, "config key %s is not a text", k->name);
-  *(const char **)to = arena_printf(a, "%s", json_string_value(v));
-  return true;
-}
-
-static bool config_rules(const GoldenConfig *c, Err *e) {
-  if (c->heads % c->kv_heads)
-    return err_set(e, ERR_CKPT, "config: heads %lld is no multiple of kv_heads %lld", (long long)c->heads, (long long)c->kv_heads);
-  if (c->head_dim % 2) return err_set(e, ERR_CKPT, "config: head_dim %lld is odd", (long long)c->head_dim);
-  for (int64_t i = 0; i < c->n_ignore; i++)
-    if (c->ignore[2 * i] >= c->batch || c->ignore[2 * i + 1] >= c->seq)
-      return err_set(e, ERR_CKPT, "config: ignore names [%lld, %lld], outside batch %lld and seq %lld", (long long)c->ignore[2 * i],
-                     (long long)c->ignore[2 * i + 1], (long long)c->batch, (long long)c->seq);
-  if (c->first_dense > c->layers && strcmp(c->family, "llama"))
-    return err_set(e, ERR_CKPT, "config: first_dense %lld is above layers %lld", (long long)c->first_dense, (long long)c->layers);
-  bool llama = !strcmp(c->family, "llama");
-  if (c->dense_ffn < 1 && (llama || c->first_dense)) return err_set(e, ERR_CKPT, "config: dense layers, but dense_ffn is 0");
-  if (llama) return true;
-  if (c->top_k < 1 || c->top_k > c->experts || c->ffn < 1)
-    return err_set(e, ERR_CKPT, "config: top_k %lld of experts %lld of width %lld", (long long)c->top_k, (long long)c->experts,
-                   (long long)c->ffn);
-  if (c->shared_experts) return err_set(e, ERR_CKPT, "config: shared_experts %lld; mixtral has none", (long long)c->shared_experts);
-  return true;
-}
-
-static bool config_object(const json_t *o, GoldenConfig *c, Arena *a, Err *e) {
-  if (!json_is_object(o)) return err_set(e, ERR_CKPT, "the attribute config is not a JSON object");
-  const char *family = json_string_value(json_object_get(o, "family"));
-  if (!family) return err_set(e, ERR_CKPT, "config key family is missing or not a text");
-  if (strcmp(family, "llama") && strcmp(family, "mixtral"))
-    return err_set(e, ERR_CONFIG, "family %.64s is not in this version; there are: llama, mixtral", family);
-  for (int i = 0; i < N_KEYS; i++) TRY(config_key(&KEYS[i], json_object_get(o, KEYS[i].name), c, a, e));
-  /* An unknown key may change what the numbers mean. */
-  if (json_object_size(o) != N_KEYS)
-    return err_set(e, ERR_CKPT, "config has %zu keys where this version knows %d; the file is of a newer oracle", json_object_size(o),
-                   N_KEYS);
-  return config_rules(c, e);
-}
-
 /* h5py writes a Python string as one variable-length UTF-8 string; NumPy bytes as one of fixed length. */
 static char *config_attribute(hid_t attr, hid_t type, Arena *a) {
   size_t n = H5Tget_size(type);
@@ -203,12 +63,7 @@ static bool config_load(Golden *g, Arena *a, Err *e) {
   if (type >= 0) H5Tclose(type);
   H5Aclose(attr);
   if (!text) return err_set(e, ERR_CKPT, "the attribute config is not one string");
-  json_error_t where;
-  json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, &where);
-  if (!o) return err_set(e, ERR_CKPT, "the attribute config is not JSON: %s (line %d, column %d)", where.text, where.line, where.column);
-  bool ok = config_object(o, &g->config, a, e);
-  json_decref(o);
-  return ok;
+  return golden_config_parse(text, &g->config, a, e);
 }
 
 /* ---- data sets ------------------------------------------------------------------------------------------------------------------- */
@@ -367,9 +222,6 @@ static bool weights_list(Golden *g, Arena *a, Err *e) {
 }
 
 static bool open_file(Golden *g, Arena *a, Err *e) {
-  struct stat st;
-  if (stat(g->path, &st) != 0 || !S_ISREG(st.st_mode)) return err_set(e, ERR_CKPT, "no such file, or not a regular one");
-  g->bytes = st.st_size;
   if (H5Fis_hdf5(g->path) <= 0) return err_set(e, ERR_CKPT, "not an HDF5 file");
   g->file = H5Fopen(g->path, H5F_ACC_RDONLY, H5P_DEFAULT);
   if (g->file < 0) return err_set(e, ERR_CKPT, "HDF5 can't open it: truncated or damaged");
@@ -378,11 +230,53 @@ static bool open_file(Golden *g, Arena *a, Err *e) {
   return false;
 }
 
+typedef struct Trial {
+  Golden *g;
+  Arena *a;
+  void *room; /* [g->bytes] */
+} Trial;
+
+static herr_t trial_read(hid_t group, const char *name, const H5L_info_t *info, void *ctx) {
+  (void)group, (void)info;
+  Trial *t = ctx;
+  Err e = {0};
+  int n_dim;
+  int64_t dims[GOLDEN_MAX_DIM], n = 1;
+  hid_t set = dataset_open(t->g, name, &e);
+  if (set < 0) return 0;
+  if (dataset_dims(t->g, set, name, &n_dim, dims, &e)) {
+    for (int i = 0; i < n_dim; i++) n *= dims[i];
+    if (!dataset_read(t->g, set, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, t->room, n, &e))
+      dataset_read(t->g, set, name, H5T_STD_I64LE, H5T_NATIVE_INT64, t->room, n, &e);
+  }
+  H5Dclose(set);
+  return 0;
+}
+
+/* Every call that this file may be asked for later; errors are found again, and reported, by who asks. */
+static void trial(void *ctx) {
+  Trial *t = ctx;
+  Err e = {0};
+  t->room = mmap(NULL, (size_t)t->g->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (t->room == MAP_FAILED || !open_file(t->g, t->a, &e)) return;
+  H5Lvisit(t->g->file, H5_INDEX_NAME, H5_ITER_INC, trial_read, t);
+  H5Fclose(t->g->file);
+}
+
+static bool try_and_open(Golden *g, Arena *a, Err *e) {
+  struct stat st;
+  if (stat(g->path, &st) != 0 || !S_ISREG(st.st_mode)) return err_set(e, ERR_CKPT, "no such file, or not a regular one");
+  g->bytes = st.st_size;
+  Trial t = {.g = g, .a = a};
+  TRY(probe_survives(trial, &t, e));
+  return open_file(g, a, e);
+}
+
 bool golden_open(Golden **g, Arena *a, const char *path, Err *e) {
   Quiet q = quiet_begin();
   *g = ARENA_NEW(a, Golden, 1);
   (*g)->path = arena_printf(a, "%s", path);
-  bool ok = open_file(*g, a, e);
+  bool ok = try_and_open(*g, a, e);
   quiet_end(q);
   return ok || err_wrap(e, "%s", path);
 }

@@ -31,7 +31,8 @@ typedef struct GoldenTensor { const char *name; int n_dim; int64_t dims[GOLDEN_M
 typedef struct Golden Golden;
 
 /* Opens `path`, reads its config and the names and shapes of its weights into `a`, which must outlive the Golden. ERR_CKPT: missing, damaged or
- * foreign file; ERR_CONFIG: a model family that is not in this version. After success golden_close is owed.                             */
+ * foreign file; ERR_CONFIG: a model family that is not in this version. After success golden_close is owed. All of the file is read once
+ * in a short-lived child process before (probe.h), since the HDF5 library itself does not survive every damage.                         */
 bool golden_open(Golden **g, Arena *a, const char *path, Err *e);
 void golden_close(Golden *g);
 const GoldenConfig *golden_config(const Golden *g);
@@ -44,6 +45,8 @@ bool golden_dims(Golden *g, const char *name, int *n_dim, int64_t dims[GOLDEN_MA
 bool golden_read_f64(Golden *g, const char *name, double *out, int64_t n, Err *e);
 bool golden_read_i64(Golden *g, const char *name, int64_t *out, int64_t n, Err *e);
 
+/* The attribute `config` from its text: JSON with exactly the keys of GoldenConfig. Errors as golden_open's. */
+bool golden_config_parse(const char *text, GoldenConfig *c, Arena *a, Err *e);
 /* The config as "key=value" strings for config_read's `sets`: model, optimizer, batch, sequence, steps; the auxiliary loss over the whole batch, as the
  * oracle has it, and therefore the schedule all_forward. Data, layout and numerics are left to the caller. Returns [*n], in `a`.        */
 const char *const *golden_config_sets(const GoldenConfig *c, Arena *a, int *n);

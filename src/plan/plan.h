@@ -25,7 +25,7 @@ void    plan_touch(const Step *s, const int64_t *n_token, const int64_t *n_row, 
 size_t  touched_bytes(const Touched *t, const MemPlan *m, Region r);
 
 /* Routed rows of each (micro-batch, plan) of this rank for a forced routing, computed from the same formula as the router (balanced, all_to_one), else the bound. */
-void plan_rows(const Step *s, const Deal *d, int dp, int routing, int64_t *n_row /* [n_guard] */);
+void plan_rows(const Step *s, const Deal *d, int routing, int64_t *n_row /* [n_guard] */);
 
 /* Reports. */
 typedef struct FlopCount { double forward, backward, model; } FlopCount;   /* of this rank for a step; model: 3 x forward of active parameters and attention */

@@ -1,0 +1,241 @@
+/* One logical tensor as a data set: contiguous, allocated at once, never filled with zeros first. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "ckpt/h5util.h"
+
+hid_t tensor_type(DType t) {
+  switch (t) {
+  case DT_F32:
+    return H5T_IEEE_F32LE;
+  case DT_F64:
+    return H5T_IEEE_F64LE;
+  case DT_BF16:
+    return H5T_STD_U16LE; /* HDF5 1.10 has no such type: bits, and the attribute dtype says what they are */
+  case DT_I32:
+    return H5T_STD_I32LE;
+  case DT_I64:
+    return H5T_STD_I64LE;
+  case DT_U8:
+    return H5T_STD_U8LE;
+  case DT_U16:
+    return H5T_STD_U16LE;
+  case DT_U32:
+    return H5T_STD_U32LE;
+  default:
+    return -1;
+  }
+}
+
+size_t tensor_row_bytes(const CkptTensor *t) { return (size_t)t->cols * dtype_size(t->dtype); }
+
+hid_t tensor_create(hid_t group, const CkptTensor *t) {
+  CHECK((t->n_dim == 2 || (t->n_dim == 1 && t->rows == 1)) && t->rows > 0 && t->cols > 0, "tensor %s: %d dims, [%" PRId64 ", %" PRId64 "]",
+        t->name, t->n_dim, t->rows, t->cols);
+  CHECK(t->name[0] && !strchr(t->name, '/'), "tensor name '%s'", t->name);
+  hsize_t dims[2] = {(hsize_t)t->rows, (hsize_t)t->cols};
+  hid_t space = H5Screate_simple(t->n_dim, dims + 2 - t->n_dim, NULL), create = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_layout(create, H5D_CONTIGUOUS);
+  H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY);
+  H5Pset_fill_time(create, H5D_FILL_TIME_NEVER);
+  H5Pset_obj_track_times(create, false); /* equal content, equal bytes */
+  hid_t d = H5Dcreate2(group, t->name, tensor_type(t->dtype), space, H5P_DEFAULT, create, H5P_DEFAULT);
+  H5Pclose(create);
+  H5Sclose(space);
+  if (d < 0) return -1;
+  if (h5_put_u64(d, "hash", t->hash) && h5_put_text(d, "dtype", dtype_name(t->dtype))) return d;
+  H5Dclose(d);
+  return -1;
+}
+
+/* *end: where the last byte of the data sets so far lies in the file. */
+static bool set_create(hid_t file, hid_t group, const CkptSet *s, const char *path, uint64_t *end, Err *e) {
+  hid_t other = s->same_as ? H5Gopen2(file, s->same_as, H5P_DEFAULT) : -1;
+  if (s->same_as && other < 0) return h5_fail(e, path, "group /%s for the links of /%s", s->same_as, s->group);
+  bool ok = true;
+  for (int i = 0; i < s->n_tensor && ok; i++) {
+    hid_t d = other >= 0 ? -1 : tensor_create(group, &s->tensor[i]);
+    ok = other >= 0 ? H5Lcreate_hard(other, s->tensor[i].name, group, s->tensor[i].name, H5P_DEFAULT, H5P_DEFAULT) >= 0 : d >= 0;
+    if (!ok) h5_fail(e, path, "cannot create /%s/%s", s->group, s->tensor[i].name);
+    if (d >= 0) {
+      uint64_t last = H5Dget_offset(d) + (uint64_t)s->tensor[i].rows * tensor_row_bytes(&s->tensor[i]);
+      if (last > *end) *end = last;
+      H5Dclose(d);
+    }
+  }
+  if (other >= 0) H5Gclose(other);
+  return ok;
+}
+
+bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *end, Err *e) {
+  hid_t parents = H5Pcreate(H5P_LINK_CREATE);
+  H5Pset_create_intermediate_group(parents, 1);
+  bool ok = true;
+  for (int i = 0; i < n_set && ok; i++) {
+    hid_t group = -1;
+    bool seen = false;
+    for (int j = 0; j < i; j++) seen = seen || strcmp(set[j].group, set[i].group) == 0;
+    group = seen ? H5Gopen2(file, set[i].group, H5P_DEFAULT) : H5Gcreate2(file, set[i].group, parents, H5P_DEFAULT, H5P_DEFAULT);
+    ok = group >= 0 ? set_create(file, group, &set[i], path, end, e) : h5_fail(e, path, "cannot create group /%s", set[i].group);
+    if (group >= 0) H5Gclose(group);
+  }
+  H5Pclose(parents);
+  return ok;
+}
+
+bool tensor_describe(hid_t d, CkptTensor *t) {
+  enum { TEXT = 64 };
+  char room[TEXT];
+  Arena text = {.base = room, .cap = TEXT, .name = "dtype"};
+  hid_t space = H5Dget_space(d), type = H5Dget_type(d);
+  hsize_t dims[2] = {1, 1};
+  int n_dim = space >= 0 ? H5Sget_simple_extent_ndims(space) : -1;
+  bool ok = (n_dim == 1 || n_dim == 2) && H5Sget_simple_extent_dims(space, dims + 2 - n_dim, NULL) >= 0;
+  char *name = ok ? h5_get_text(d, "dtype", &text) : NULL;
+  t->dtype = N_DTYPE;
+  for (int i = 0; i < N_DTYPE && name; i++)
+    if (strcmp(dtype_name((DType)i), name) == 0) t->dtype = (DType)i;
+  ok = ok && t->dtype != N_DTYPE && type >= 0 && H5Tequal(type, tensor_type(t->dtype)) > 0 && h5_get_u64(d, "hash", &t->hash) &&
+       dims[0] > 0 && dims[1] > 0;
+  t->n_dim = n_dim;
+  t->rows = (int64_t)dims[0];
+  t->cols = (int64_t)dims[1];
+  if (type >= 0) H5Tclose(type);
+  if (space >= 0) H5Sclose(space);
+  return ok;
+}
+
+static bool tensor_matches(const char *path, const char *group, const CkptTensor *want, const CkptTensor *found, Err *e) {
+  if (found->n_dim != want->n_dim || found->rows != want->rows || found->cols != want->cols)
+    return err_set(e, ERR_CKPT,
+                   "%s: /%s/%s has %d dims, [%" PRId64 ", %" PRId64 "]; the model here needs %d, [%" PRId64 ", %" PRId64
+                   "]. The checkpoint is of another model",
+                   path, group, want->name, found->n_dim, found->rows, found->cols, want->n_dim, want->rows, want->cols);
+  if (found->dtype != want->dtype)
+    return err_set(e, ERR_CKPT, "%s: /%s/%s is of type %s; this run needs %s (numerics.dtype)", path, group, want->name,
+                   dtype_name(found->dtype), dtype_name(want->dtype));
+  return true;
+}
+
+hid_t tensor_open(hid_t file, const char *path, const char *group, const CkptTensor *t, Err *e) {
+  hid_t g = H5Gopen2(file, group, H5P_DEFAULT);
+  if (g < 0) {
+    h5_fail(e, path, "group /%s cannot be opened", group);
+    return -1;
+  }
+  htri_t there = H5Lexists(g, t->name, H5P_DEFAULT);
+  hid_t d = there > 0 ? H5Dopen2(g, t->name, H5P_DEFAULT) : -1;
+  CkptTensor found;
+  bool ok = d >= 0 && tensor_describe(d, &found);
+  H5Gclose(g);
+  if (there == 0)
+    err_set(e, ERR_CKPT, "%s: /%s/%s is missing, though the model here has it. The checkpoint is of another model", path, group, t->name);
+  else if (!ok)
+    h5_fail(e, path, "/%s/%s cannot be read", group, t->name);
+  else if (tensor_matches(path, group, t, &found, e))
+    return d;
+  if (d >= 0) H5Dclose(d);
+  return -1;
+}
+
+bool tensor_select(hid_t d, const CkptTensor *t, const CkptPiece *p, hid_t *in_file, hid_t *in_memory) {
+  hsize_t start[2] = {0}, count[2] = {1, 1};
+  if (p) {
+    start[0] = (hsize_t)p->row, start[1] = (hsize_t)p->col;
+    count[0] = (hsize_t)p->n_row, count[1] = (hsize_t)p->n_col;
+  }
+  int skip = 2 - t->n_dim;
+  *in_file = H5Dget_space(d);
+  *in_memory = H5Screate_simple(t->n_dim, count + skip, NULL);
+  if (*in_file < 0 || *in_memory < 0) return false;
+  if (!p) return H5Sselect_none(*in_file) >= 0 && H5Sselect_none(*in_memory) >= 0;
+  return H5Sselect_hyperslab(*in_file, H5S_SELECT_SET, start + skip, NULL, count + skip, NULL) >= 0;
+}
+
+bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p) {
+  hid_t in_file = -1, in_memory = -1;
+  bool ok =
+      tensor_select(d, t, p, &in_file, &in_memory) && H5Dread(d, tensor_type(t->dtype), in_memory, in_file, H5P_DEFAULT, p->data) >= 0;
+  if (in_file >= 0) H5Sclose(in_file);
+  if (in_memory >= 0) H5Sclose(in_memory);
+  return ok;
+}
+
+#define DEFINE_HASH(T, NAME)                                                                                                               \
+  static uint64_t NAME(uint64_t tensor, uint64_t index, const void *p, int64_t n) {                                                        \
+    const T *x = p;                                                                                                                        \
+    uint64_t sum = 0;                                                                                                                      \
+    for (int64_t i = 0; i < n; i++) sum += hash_element(tensor, index + (uint64_t)i, x[i]);                                                \
+    return sum;                                                                                                                            \
+  }
+DEFINE_HASH(uint8_t, hash_8)
+DEFINE_HASH(uint16_t, hash_16)
+DEFINE_HASH(uint32_t, hash_32)
+DEFINE_HASH(uint64_t, hash_64)
+
+static uint64_t hash_run(DType t, uint64_t tensor, uint64_t index, const void *p, int64_t n) {
+  switch (dtype_size(t)) {
+  case 1:
+    return hash_8(tensor, index, p, n);
+  case 2:
+    return hash_16(tensor, index, p, n);
+  case 4:
+    return hash_32(tensor, index, p, n);
+  default:
+    return hash_64(tensor, index, p, n);
+  }
+}
+
+bool tensor_hash_rows(hid_t d, const CkptTensor *t, int64_t from, int64_t to, void *buf, size_t buf_bytes, uint64_t *sum) {
+  int64_t fit = (int64_t)(buf_bytes / dtype_size(t->dtype)), n_row = fit > t->cols ? fit / t->cols : 1,
+          n_col = fit < t->cols ? fit : t->cols;
+  uint64_t key = hash_name(t->name);
+  for (int64_t row = from; row < to; row += n_row)
+    for (int64_t col = 0; col < t->cols; col += n_col) { /* more than one round only where a row is longer than buf */
+      CkptPiece p = {.row = row,
+                     .n_row = to - row < n_row ? to - row : n_row,
+                     .col = col,
+                     .n_col = t->cols - col < n_col ? t->cols - col : n_col,
+                     .data = buf};
+      if (!tensor_read(d, t, &p)) return false;
+      *sum += hash_run(t->dtype, key, (uint64_t)(row * t->cols + col), buf, p.n_row * p.n_col);
+    }
+  return true;
+}
+
+static void piece_check(const CkptSet *s, const CkptPiece *p) {
+  CHECK(p->tensor >= 0 && p->tensor < s->n_tensor, "/%s: piece of tensor %d of %d", s->group, p->tensor, s->n_tensor);
+  const CkptTensor *t = &s->tensor[p->tensor];
+  bool fits = p->row >= 0 && p->n_row >= 0 && p->row + p->n_row <= t->rows && p->col >= 0 && p->n_col >= 0 && p->col + p->n_col <= t->cols;
+  CHECK(fits, "/%s/%s: rows %" PRId64 " + %" PRId64 " of %" PRId64 ", columns %" PRId64 " + %" PRId64 " of %" PRId64, s->group, t->name,
+        p->row, p->n_row, t->rows, p->col, p->n_col, t->cols);
+}
+
+PieceIndex piece_index(Arena *a, const CkptSet *s) {
+  PieceIndex x = {ARENA_NEW(a, int, s->n_tensor + 2), ARENA_NEW(a, int, s->n_piece + 1)};
+  for (int i = 0; i < s->n_piece; i++) {
+    piece_check(s, &s->piece[i]);
+    x.start[s->piece[i].tensor + 2]++;
+  }
+  for (int t = 0; t < s->n_tensor; t++) x.start[t + 2] += x.start[t + 1]; /* start[t + 1]: where the next piece of t goes */
+  for (int i = 0; i < s->n_piece; i++) x.order[x.start[s->piece[i].tensor + 1]++] = i;
+  return x;
+}
+
+int set_count_tensors(const CkptSet *set, int n_set) {
+  int n = 0;
+  for (int i = 0; i < n_set; i++) n += set[i].n_tensor;
+  return n;
+}
+
+void piece_count_elements(World *w, const CkptSet *set, int n_set, uint64_t *out) {
+  int first = 0;
+  for (int i = 0; i < n_set; first += set[i++].n_tensor)
+    for (int k = 0; k < set[i].n_piece; k++) {
+      const CkptPiece *p = &set[i].piece[k];
+      piece_check(&set[i], p);
+      out[first + p->tensor] += (uint64_t)(p->n_row * p->n_col);
+    }
+  comm_allreduce_u64(w, AXES_WORLD, out, first);
+}

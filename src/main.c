@@ -1,0 +1,192 @@
+/* Verbs, their options and the one way out: main returns what the verb's error says (README, "Exit codes"). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ckpt/ckpt.h"
+#include "data/data.h"
+#include "device/device.h"
+#include "train/check.h"
+#include "train/loop.h"
+#include "train/plan_verb.h"
+#include "train/version.h"
+
+enum { MAX_ARGS = 256, ARENA_CAP_GIB = 64 };
+
+/* Options that any verb may declare. */
+typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, N_OPT } OptId;
+typedef struct Args {
+  const char *pos[MAX_ARGS]; int n_pos;
+  const char *sets[MAX_ARGS]; int n_sets;
+  const char *opt[N_OPT];           /* value, or "" for a flag that is there */
+} Args;
+typedef struct Verb {
+  const char *name, *usage, *help;
+  unsigned opts; int min_pos, max_pos;
+  bool mpi;
+  bool (*run)(World *w, Arena *a, const Args *args, Err *e);
+} Verb;
+
+static const struct { const char *name; bool takes_value; const char *help; } opt_table[N_OPT] = {
+    [OPT_SET] = {"--set", true, "key=value: overrides the configuration, e.g. --set layout.ep=2 (repeatable)"},
+    [OPT_RESUME] = {"--resume", true, "PATH: continue from a checkpoint, or from the latest in a directory"},
+    [OPT_PRINT_CONFIG] = {"--print-config", false, "print every resolved value and where it came from, then stop"},
+    [OPT_PRINT] = {"--print", false, "print the instruction list of the shown rank"},
+    [OPT_RANKS] = {"--ranks", true, "N: plan for N ranks (default: layout.dp x tp x pp x cp, else 1)"},
+    [OPT_RANK] = {"--rank", true, "R: the rank whose details are shown (default 0)"},
+    [OPT_ROUTING] = {"--routing", true, "bound | balanced | all_to_one: the routed rows to count"},
+    [OPT_FORMAT] = {"--format", true, "auto | megatron | u16 | u32 | text"},
+};
+
+/* ---- verbs ------------------------------------------------------------------------------------------------------------------------------------ */
+static bool read_number(const Args *args, OptId o, int least, int *out, Err *e) {
+  char *end;
+  if (!args->opt[o]) return true;
+  long v = strtol(args->opt[o], &end, 10);
+  if (*end || end == args->opt[o] || v < least || v > 10000000)
+    return err_set(e, ERR_CONFIG, "%s: \"%s\" is not a whole number from %d to 10000000", opt_table[o].name, args->opt[o], least);
+  *out = (int)v;
+  return true;
+}
+
+static bool verb_train(World *w, Arena *a, const Args *args, Err *e) {
+  ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
+  const char *text = NULL;     /* before derived values: a checkpoint belongs to no layout */
+  if (config_read(doc, a, args->pos[0], args->sets, args->n_sets, e)) text = config_text(doc, a), config_resolve(doc, world_size(w), e);
+  TRY(world_agree(w, e));
+  if (args->opt[OPT_PRINT_CONFIG]) {
+    if (world_rank(w) == 0) config_print(doc, stdout);
+    return true;
+  }
+  return train_run(w, a, &doc->c, text, args->opt[OPT_RESUME], e);
+}
+
+static int layout_ranks(const Config *c) {
+  int64_t dp = c->layout.dp > 0 ? c->layout.dp : c->layout.ep;
+  return (int)(dp * c->layout.tp * c->layout.pp * c->layout.cp);
+}
+static bool verb_plan(World *w, Arena *a, const Args *args, Err *e) {
+  (void)w;
+  ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
+  TRY(config_read(doc, a, args->pos[0], args->sets, args->n_sets, e));
+  PlanArgs p = {.world = layout_ranks(&doc->c), .print = args->opt[OPT_PRINT] != NULL, .routing = args->opt[OPT_ROUTING]};
+  TRY(read_number(args, OPT_RANKS, 1, &p.world, e) && read_number(args, OPT_RANK, 0, &p.rank, e));
+  TRY(config_resolve(doc, p.world, e));
+  if (args->opt[OPT_PRINT_CONFIG]) return config_print(doc, stdout), true;
+  return plan_verb(a, doc, &p, stdout, e);
+}
+
+static bool verb_check(World *w, Arena *a, const Args *args, Err *e) {
+  return check_run(w, a, args->pos[0], args->sets, args->n_sets, stdout, e);
+}
+
+static bool verb_data(World *w, Arena *a, const Args *args, Err *e) {
+  (void)w;
+  static const char *const name[] = {"megatron", "u16", "u32", "text", "auto"};
+  TokenFormat format = TOK_AUTO;
+  for (int i = 0; args->opt[OPT_FORMAT] && (size_t)i <= sizeof name / sizeof *name; i++) {
+    if ((size_t)i == sizeof name / sizeof *name) return err_set(e, ERR_CONFIG, "--format: \"%s\" is not a format; there are: auto, megatron, u16, u32, text", args->opt[OPT_FORMAT]);
+    format = (TokenFormat)i;
+    if (!strcmp(name[i], args->opt[OPT_FORMAT])) break;
+  }
+  if (!strcmp(args->pos[0], "pack") && args->n_pos == 3) return data_pack(a, args->pos[1], args->pos[2], stdout, e);
+  if (!strcmp(args->pos[0], "info") && args->n_pos == 2) return data_info(a, args->pos[1], format, stdout, e);
+  return err_set(e, ERR_CONFIG, "etalon data: give `pack TEXT OUT` or `info PATH`");
+}
+
+static bool verb_ckpt(World *w, Arena *a, const Args *args, Err *e) {
+  (void)w;
+  static const struct { const char *name; bool (*run)(Arena *, const char *, FILE *, Err *); } sub[] = {{"list", ckpt_list}, {"show", ckpt_show}, {"verify", ckpt_verify}};
+  for (size_t i = 0; i < sizeof sub / sizeof *sub; i++)
+    if (!strcmp(sub[i].name, args->pos[0])) return sub[i].run(a, args->pos[1], stdout, e);
+  return err_set(e, ERR_CONFIG, "etalon ckpt: \"%s\" is not known; there are: list DIR, show PATH, verify PATH", args->pos[0]);
+}
+
+static bool verb_config(World *w, Arena *a, const Args *args, Err *e) {
+  (void)w, (void)a, (void)args, (void)e;
+  config_print_reference(stdout);
+  return true;
+}
+
+#define BIT(o) (1u << (o))
+static const Verb verbs[] = {
+    {"train", "CONFIG [--set key=value ...] [--resume PATH] [--print-config]", "train a model; start it with mpirun", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PRINT_CONFIG), 1, 1, true, verb_train},
+    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--print] [--set ...]", "memory, flops, groups and instructions of a run, without running it", BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_PRINT_CONFIG), 1, 1, false, verb_plan},
+    {"check", "FILE.h5 [--set key=value ...]", "train a golden file's model and compare every number with it", BIT(OPT_SET), 1, 1, true, verb_check},
+    {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false, verb_data},
+    {"ckpt", "list DIR | show PATH | verify PATH", "look at checkpoints", 0, 2, 2, false, verb_ckpt},
+    {"config", "", "print the reference of every configuration key (Markdown)", 0, 0, 0, false, verb_config},
+};
+enum { N_VERB = sizeof verbs / sizeof *verbs };
+
+/* ---- arguments -------------------------------------------------------------------------------------------------------------------------------- */
+static void print_usage(FILE *f) {
+  fprintf(f, "etalon: a reference trainer for Mixture-of-Experts transformers\n\n");
+  for (int i = 0; i < N_VERB; i++) fprintf(f, "  etalon %-7s %s\n          %s\n", verbs[i].name, verbs[i].usage, verbs[i].help);
+  fprintf(f, "\n  etalon VERB --help, etalon --version\n");
+}
+static void print_help(const Verb *v) {
+  printf("etalon %s %s\n\n%s\n", v->name, v->usage, v->help);
+  for (int o = 0; o < N_OPT; o++)
+    if (v->opts >> o & 1) printf("  %-15s %s\n", opt_table[o].name, opt_table[o].help);
+}
+static void print_version(void) {
+  printf("etalon %s (%s)\ncompiler %s\n", ETALON_VERSION, ETALON_COMMIT, __VERSION__);
+  Device d;
+  Err e = {0};
+  if (device_open(&d, "cpu", "auto", 1, 0, &e)) {
+    printf("gemm %s %s\nisa %s\n", d.gemm_name, d.gemm_version, d.isa);
+    device_close(&d);
+  }
+}
+
+static bool parse_option(const Verb *v, int argc, char **argv, int *i, Args *args, Err *e) {
+  for (int o = 0; o < N_OPT; o++) {
+    if (!(v->opts >> o & 1) || strcmp(argv[*i], opt_table[o].name)) continue;
+    if (!opt_table[o].takes_value) return args->opt[o] = "", true;
+    if (++*i >= argc) return err_set(e, ERR_CONFIG, "%s needs a value: %s", opt_table[o].name, opt_table[o].help);
+    if (o == OPT_SET) args->sets[args->n_sets++] = argv[*i];
+    else args->opt[o] = argv[*i];
+    return true;
+  }
+  return err_set(e, ERR_CONFIG, "etalon %s: %s is not an option; see etalon %s --help", v->name, argv[*i], v->name);
+}
+static bool parse_args(const Verb *v, int argc, char **argv, Args *args, Err *e) {
+  if (argc > MAX_ARGS) return err_set(e, ERR_CONFIG, "more than %d arguments", MAX_ARGS);
+  for (int i = 2; i < argc; i++) {
+    if (argv[i][0] == '-') TRY(parse_option(v, argc, argv, &i, args, e));
+    else args->pos[args->n_pos++] = argv[i];
+  }
+  if (args->n_pos < v->min_pos || args->n_pos > v->max_pos) return err_set(e, ERR_CONFIG, "usage: etalon %s %s", v->name, v->usage);
+  return true;
+}
+
+static const Verb *find_verb(const char *name) {
+  for (int i = 0; i < N_VERB; i++)
+    if (!strcmp(verbs[i].name, name)) return &verbs[i];
+  return NULL;
+}
+
+static int run_verb(const Verb *v, int argc, char **argv) {
+  Err e = {0};
+  Args args = {0};
+  Arena arena;
+  World *world = NULL;
+  arena_open(&arena, "main", (size_t)ARENA_CAP_GIB << 30);
+  bool ok = !v->mpi || world_open(&world, &arena, &argc, &argv, &e);
+  if (ok && parse_args(v, argc, argv, &args, &e)) v->run(world, &arena, &args, &e);
+  if (world) return world_close(world, &e);
+  if (e.code) fprintf(stderr, "error: %s\n", e.text);
+  arena_close(&arena);
+  return (int)e.code;
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) return print_usage(stderr), ERR_CONFIG;
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return print_usage(stdout), 0;
+  if (!strcmp(argv[1], "--version")) return print_version(), 0;
+  const Verb *v = find_verb(argv[1]);
+  if (!v) return fprintf(stderr, "error: \"%s\" is not a verb; see etalon --help\n", argv[1]), ERR_CONFIG;
+  for (int i = 2; i < argc; i++)
+    if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return print_help(v), 0;
+  return run_verb(v, argc, argv);
+}

@@ -1,0 +1,29 @@
+/* A job: everything that one rank needs for a run, planned from the configuration without MPI: mesh, parameters, programs, steps, memory. `etalon plan` stops here;
+ * train and check go on with exec.                                                                                                                */
+#ifndef ETALON_JOB_H
+#define ETALON_JOB_H
+#include "config/config.h"
+#include "device/device.h"
+#include "exec/exec.h"
+#include "model/model.h"
+#include "plan/plan.h"
+#include "schedule/schedule.h"
+
+typedef struct JobStep { Deal deal; Program program; Schedule sched; Step step; int64_t *n_token; } JobStep;
+typedef struct Job {
+  Arena *arena;
+  const Config *c;
+  Mesh mesh; int rank, dp;          /* dp: this rank's coordinate */
+  ParamSet params; ModelParams *model;
+  Device *device;
+  bool has_eval;
+  JobStep train, eval;
+  MemPlan mem;
+} Job;
+
+/* n_valid_seq: validation sequences (0: no evaluation step). ERR_CONFIG, ERR_MEMORY. The device must be open (workspace sizes are its kernels'). */
+bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e);
+bool job_open_exec(Job *j, World *w, Exec **x, Err *e);
+DType job_dtype(const Config *c);
+int64_t job_eval_chunk(const Job *j);      /* sequences of the whole world in one evaluation step */
+#endif

@@ -1,0 +1,165 @@
+#include "train/metrics.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/timer.h"
+#include "gemm.h"
+#include "train/lr.h"
+
+/* FLOP/s of one square product of the job's type, repeated for about `seconds` on this rank's thread while all ranks do the same. */
+static double gemm_peak(const Job *j, double seconds) {
+  enum { N = 512 };
+  bool f64 = job_dtype(j->c) == DT_F64;
+  GemmShape s = {.M = N, .N = N, .K = N, .trans_b = true, .lda = N, .ldb = N, .ldc = N, .f64 = f64};
+  ArenaMark mark = arena_mark(j->arena);
+  size_t n = (size_t)N * N * (f64 ? 8 : 4);
+  void *A = arena_alloc(j->arena, n, 1), *B = arena_alloc(j->arena, n, 1), *C = arena_alloc(j->arena, n, 1);
+  void *scratch = arena_alloc(j->arena, gemm_scratch(j->device->gemm, &s) + 64, 1);
+  double best = 0, end = timer_now() + seconds;
+  while (timer_now() < end) {
+    double t = timer_now();
+    gemm_run(j->device->gemm, &s, 0, A, B, C, scratch);
+    double rate = 2.0 * N * N * N / (timer_now() - t);
+    if (rate > best) best = rate;
+  }
+  arena_release(j->arena, mark);
+  return best * j->device->threads;
+}
+
+/* Ranks beyond the cores of the host share them: the peak is that of the cores. */
+static double world_peak(const Job *j, World *w) {
+  double mine = gemm_peak(j, 0.05);
+  uint64_t mflops = (uint64_t)(mine * 1e-6);
+  comm_allreduce_u64(w, AXES_WORLD, &mflops, 1);
+  long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  double busy = (double)world_local_size(w) * j->device->threads;
+  return (double)mflops * 1e6 * (busy > (double)cores ? (double)cores / busy : 1);
+}
+
+static double world_flops(const Job *j, World *w) {
+  int64_t *n_row = ARENA_NEW(j->arena, int64_t, j->train.step.n_guard + 1);
+  plan_rows(&j->train.step, &j->train.deal, ROUTE_BALANCED, n_row);
+  uint64_t mflops = (uint64_t)(plan_flops(&j->train.step, j->train.n_token, n_row).model * 1e-6);
+  comm_allreduce_u64(w, AXES_WORLD, &mflops, 1);
+  return (double)mflops * 1e6;
+}
+
+bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it, Err *e) {
+  *m = (Metrics){.log = log, .job = j, .world = w, .model_flops = world_flops(j, w), .peak_flops = world_peak(j, w), .first_it = first_it, .last_it = first_it};
+  const char *path = j->c->log.metrics;
+  if (log->speaks && path && *path) {
+    m->json = fopen(path, "a");
+    if (!m->json) err_set(e, ERR_CONFIG, "log.metrics: cannot write \"%s\": %m; give a path whose directory exists", path);
+  }
+  TRY(world_agree(w, e));
+  m->start = m->last = timer_now();
+  return true;
+}
+
+void metrics_close(Metrics *m) {
+  if (m->json) fclose(m->json);
+  m->json = NULL;
+}
+
+RouterStats metrics_router(const Job *j, const StepResult *r) {
+  RouterStats s = {0};
+  const Program *p = &j->train.program;
+  double n_token = (double)(j->train.deal.n_seq * j->train.deal.seq_length), grid = 1.0 / (double)(1ull << r->stat_shift);
+  for (OpId op = 0; op < p->n_op; op++) {
+    if (p->op[op].kind != OP_ROUTE) continue;
+    const uint64_t *word = r->stat + p->op[op].attr.route.stat;
+    const RouteArgs *a = &p->op[op].attr.route.args;
+    double most = 0, sum = 0, aux = 0;
+    for (int x = 0; x < a->n_expert; x++) {
+      double count = (double)word[2 + x];
+      most = count > most ? count : most;
+      sum += count;
+      aux += count * (double)(int64_t)word[2 + a->n_expert + x] * grid;
+    }
+    double per_batch = a->n_expert / (a->top_k * n_token * n_token) * aux, per_sequence = (double)(int64_t)word[1] * grid / (double)j->train.deal.n_seq;
+    s.aux += a->aux_per_sequence ? per_sequence : per_batch;
+    s.z += (double)(int64_t)word[0] * grid * 1024 / n_token;
+    if (sum > 0 && most * a->n_expert / sum > s.load_max) s.load_max = most * a->n_expert / sum;
+    s.n_layer++;
+  }
+  return s;
+}
+
+static void json_number(FILE *f, const char *name, double v) {
+  if (isfinite(v)) fprintf(f, ",\"%s\":%.9g", name, v);
+  else fprintf(f, ",\"%s\":null", name);
+}
+
+static void step_json(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, double rate, double mfu) {
+  if (!m->json) return;
+  fprintf(m->json, "{\"iteration\":%lld,\"consumed_samples\":%lld", (long long)it, (long long)consumed);
+  json_number(m->json, "lm loss", r->loss);
+  json_number(m->json, "load_balancing_loss", s->aux);
+  json_number(m->json, "z_loss", s->z);
+  json_number(m->json, "learning-rate", lr);
+  json_number(m->json, "grad-norm", r->grad_norm);
+  fprintf(m->json, ",\"skipped\":%d,\"tokens\":%lld", r->fault || !r->n_valid, (long long)r->n_valid);
+  json_number(m->json, "throughput/tokens_per_sec", rate);
+  json_number(m->json, "tflops", mfu * m->peak_flops * 1e-12);
+  json_number(m->json, "mfu", mfu);
+  json_number(m->json, "moe/load_max_over_mean", s->load_max);
+  fprintf(m->json, ",\"memory/device\":%zu,\"memory/host\":%zu,\"time\":%.3f}\n", m->job->mem.device, m->job->mem.host, timer_unix());
+  fflush(m->json);
+}
+
+static char *time_left(Arena *a, double seconds) {
+  long s = (long)(seconds + 0.5);
+  return s >= 3600 ? arena_printf(a, "%ldh%02ldm", s / 3600, s / 60 % 60) : arena_printf(a, "%ldm%02lds", s / 60, s % 60);
+}
+
+void metrics_step(Metrics *m, const StepResult *r, int64_t it, int64_t consumed, double lr) {
+  const Config *c = m->job->c;
+  double now = timer_now();
+  int64_t interval = c->log.interval > 0 ? c->log.interval : 1;
+  if (it % interval && it != c->train.train_iters) {
+    log_bar(m->log, (double)it / (double)c->train.train_iters, "");
+    return;
+  }
+  double per_step = (now - m->last) / (double)(it - m->last_it > 0 ? it - m->last_it : 1);
+  double rate = (double)(m->job->train.deal.n_seq * m->job->train.deal.seq_length) / per_step;
+  double mfu = m->model_flops / per_step / m->peak_flops;
+  RouterStats s = metrics_router(m->job, r);
+  ArenaMark mark = arena_mark(m->job->arena);
+  Arena *a = m->job->arena;
+  char *load = s.n_layer ? arena_printf(a, " | load %.2f", s.load_max) : arena_printf(a, "%s", "");
+  log_line(m->log, "step %lld/%lld | loss %.4f | lr %.2e | grad norm %.3f | %.0f tokens/s | %.1f GFLOP/s %.0f%% of peak%s | %s | left %s%s", (long long)it,
+           (long long)c->train.train_iters, r->loss, lr, r->grad_norm, rate, m->model_flops / per_step * 1e-9, 100 * mfu, load,
+           bytes_text(a, m->job->mem.device), time_left(a, per_step * (double)(c->train.train_iters - it)),
+           r->fault ? " | NOT FINITE, skipped" : !r->n_valid ? " | no label counts, skipped" : "");
+  log_bar(m->log, (double)it / (double)c->train.train_iters, "");
+  arena_release(a, mark);
+  step_json(m, r, &s, it, consumed, lr, rate, mfu);
+  m->last = timer_now(), m->last_it = it;
+}
+
+void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
+  log_line(m->log, "step %lld | validation loss %.6f over %lld tokens", (long long)it, loss, (long long)n_token);
+  if (m->json) {
+    fprintf(m->json, "{\"iteration\":%lld", (long long)it);
+    json_number(m->json, "lm loss validation", loss);
+    fprintf(m->json, ",\"validation_tokens\":%lld}\n", (long long)n_token);
+    fflush(m->json);
+  }
+  m->last = timer_now(), m->last_it = it;
+}
+
+void metrics_hash(Metrics *m, int64_t it, uint64_t weight, uint64_t grad, uint64_t moment1, uint64_t moment2) {
+  log_line(m->log, "step %lld | hash weights %016llx gradients %016llx moments %016llx %016llx", (long long)it, (unsigned long long)weight, (unsigned long long)grad,
+           (unsigned long long)moment1, (unsigned long long)moment2);
+  if (!m->json) return;
+  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%016llx\",\"m\":\"%016llx\",\"v\":\"%016llx\"}}\n", (long long)it,
+          (unsigned long long)weight, (unsigned long long)grad, (unsigned long long)moment1, (unsigned long long)moment2);
+  fflush(m->json);
+}
+
+void metrics_event(Metrics *m, int64_t it, const char *event, const char *detail) {
+  log_line(m->log, "step %lld | %s%s%s", (long long)it, event, *detail ? ": " : "", detail);
+  if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"event\":\"%s\"}\n", (long long)it, event), fflush(m->json);
+}

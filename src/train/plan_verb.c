@@ -1,0 +1,82 @@
+#include "train/plan_verb.h"
+
+#include <string.h>
+
+#include "data/data.h"
+#include "train/job.h"
+
+static bool routing_of(const char *name, Routing *out, Err *e) {
+  static const struct { const char *name; Routing r; } known[] = {{"balanced", ROUTE_BALANCED}, {"all_to_one", ROUTE_ALL_TO_ONE}, {"bound", ROUTE_LEARNED}};
+  *out = ROUTE_LEARNED;
+  if (!name) return true;
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (!strcmp(known[i].name, name)) return *out = known[i].r, true;
+  return err_set(e, ERR_CONFIG, "--routing: \"%s\" is not known; there are: bound, balanced, all_to_one", name);
+}
+
+/* Evaluation counts in the plan when the validation file can be read here; else the plan says so. */
+static int64_t valid_sequences(Arena *a, const Config *c, FILE *out) {
+  TokenFile f;
+  Err e = {0};
+  if (!c->data.valid || !*c->data.valid) return 0;
+  if (!token_file_open(&f, a, c->data.valid, TOK_AUTO, c->model.vocab_size, &e)) {
+    fprintf(out, "note: validation is left out of this plan: %s\n", e.text);
+    return 0;
+  }
+  int64_t n = valid_count(&f, c->data.seq_length);
+  token_file_close(&f);
+  return n;
+}
+
+static void print_groups(const Job *j, Arena *a, FILE *out) {
+  static const Axis axes[] = {AXIS_DP, AXIS_EDP, AXIS_EP};
+  for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
+    Group g = mesh_group(&j->mesh, a, j->rank, AXIS_BIT(axes[i]));
+    fprintf(out, "group %-4s", axis_name(axes[i]));
+    for (int k = 0; k < g.n; k++) fprintf(out, " %d", g.rank[k]);
+    fputc('\n', out);
+  }
+}
+
+static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FILE *out) {
+  int64_t *n_row = ARENA_NEW(a, int64_t, j->train.step.n_guard + 1), *rows = ARENA_NEW(a, int64_t, j->eval.step.n_guard + 1);
+  plan_rows(&j->train.step, &j->train.deal, (int)routing, n_row);
+  FlopCount f = plan_flops(&j->train.step, j->train.n_token, n_row);
+  fprintf(out, "rank %d: device %zu = P %zu + F %zu + W %zu + S %zu; host %zu; %.4g flop a step (forward %.4g, backward %.4g); %d instructions, %d buffers\n", j->rank,
+          j->mem.device, j->mem.bytes[REGION_P], j->mem.bytes[REGION_F], j->mem.bytes[REGION_W], j->mem.bytes[REGION_S], j->mem.host, f.model, f.forward, f.backward,
+          j->train.step.n_ins, j->train.step.n_buf);
+  if (!details) return;
+  Step *step[2] = {(Step *)(uintptr_t)&j->train.step, (Step *)(uintptr_t)&j->eval.step};
+  plan_report_memory(&j->mem, a, step, j->has_eval ? 2 : 1, out);
+  Touched t = touched_new(a, &j->mem);
+  plan_touch(&j->train.step, j->train.n_token, n_row, &t);
+  if (j->has_eval) {
+    plan_rows(&j->eval.step, &j->eval.deal, (int)routing, rows);
+    plan_touch(&j->eval.step, j->eval.n_token, rows, &t);
+  }
+  fprintf(out, "touched with %s rows:", routing == ROUTE_LEARNED ? "the most" : routing == ROUTE_BALANCED ? "balanced" : "all to one");
+  for (int r = REGION_P; r <= REGION_S; r++) fprintf(out, " %c %zu", "PFWS"[r], touched_bytes(&t, &j->mem, r));
+  fputc('\n', out);
+  print_groups(j, a, out);
+}
+
+bool plan_verb(Arena *a, const ConfigDoc *doc, const PlanArgs *args, FILE *out, Err *e) {
+  static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
+  Routing routing;
+  TRY(routing_of(args->routing, &routing, e));
+  if (args->rank >= args->world) return err_set(e, ERR_CONFIG, "--rank: %d is not below the number of ranks, %d", args->rank, args->world);
+  Device device;
+  TRY(device_open(&device, doc->c.device.name, gemm[doc->c.device.gemm], (int)doc->c.device.threads, 0, e));
+  int64_t n_valid = valid_sequences(a, &doc->c, out);
+  bool ok = true;
+  for (int rank = 0; rank < args->world && ok; rank++) {
+    ArenaMark mark = arena_mark(a);
+    Job j;
+    ok = job_plan(&j, a, &doc->c, args->world, rank, &device, n_valid, e);
+    if (ok) print_rank(&j, a, routing, rank == args->rank, out);
+    if (ok && args->print && rank == args->rank) step_print(&j.train.step, out);
+    arena_release(a, mark);
+  }
+  device_close(&device);
+  return ok;
+}

@@ -1,0 +1,191 @@
+#include "train/state.h"
+
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/rng.h"
+#include "train/version.h"
+
+/* Runs on n elements from element `first` of a segment as at most three rectangles: a row's end, whole rows, a row's beginning. */
+static int rectangles(const ParamSeg *s, int64_t first, int64_t n, StatePiece *out) {
+  int k = 0;
+  while (n > 0) {
+    int64_t row = first / s->n_col, col = first % s->n_col;
+    bool rows = col == 0 && n >= s->n_col;
+    int64_t n_row = rows ? n / s->n_col : 1, n_col = rows ? s->n_col : s->n_col - col < n ? s->n_col - col : n;
+    out[k++] = (StatePiece){.tensor = s->tensor, .row = s->row + row, .n_row = n_row, .col = s->col + col, .n_col = n_col, .flat = s->flat + first};
+    first += n_row * n_col;
+    n -= n_row * n_col;
+  }
+  return k;
+}
+
+int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
+  const ParamSet *ps = &j->params;
+  size_t real = dtype_size(job_dtype(j->c));
+  StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * (ps->n_seg[0] + ps->n_seg[1]) + 1);
+  int n = 0;
+  for (int g = 0; g < N_PGROUP; g++) {
+    int64_t lo = 0, hi = ps->n_flat[g];
+    if (set == PIECES_OWNED) exec_owned(x, g, &lo, &hi);
+    for (int k = 0; k < ps->n_seg[g]; k++) {
+      const ParamSeg *s = &ps->seg[g][k];
+      int64_t end = s->flat + s->n_row * s->n_col, from = s->flat > lo ? s->flat : lo, to = end < hi ? end : hi;
+      if (from >= to) continue;
+      int m = rectangles(s, from - s->flat, to - from, piece + n);
+      for (int i = 0; i < m; i++, n++) {
+        int64_t size = piece[n].n_row * piece[n].n_col;
+        void *scratch = v == VIEW_GRAD ? arena_alloc(a, (size_t)size, real) : NULL;
+        piece[n].group = g;
+        piece[n].data = (void *)(uintptr_t)exec_view(x, g, v, piece[n].flat, size, scratch);
+      }
+    }
+  }
+  return n;
+}
+
+/* ---- initial values ------------------------------------------------------------------------------------------------------------------------ */
+static void put_real(void *data, DType t, int64_t i, double v) {
+  if (t == DT_F64) ((double *)data)[i] = v;
+  else ((float *)data)[i] = (float)v;
+}
+
+void state_init(Exec *x, const Job *j) {
+  ArenaMark mark = arena_mark(j->arena);
+  StatePiece *piece;
+  DType t = job_dtype(j->c);
+  int n = state_pieces(x, j, j->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
+  for (int k = 0; k < n; k++) {
+    const StatePiece *p = &piece[k];
+    const Param *par = params_of_tensor(&j->params, p->tensor);
+    RngKey key = {.seed = (uint64_t)j->c->train.seed, .purpose = RNG_INIT, .stream = hash_name(params_tensor_name(&j->params, j->arena, p->tensor))};
+    for (int64_t r = 0; r < p->n_row; r++)
+      for (int64_t c = 0; c < p->n_col; c++) {
+        uint64_t element = (uint64_t)((p->row + r) * par->n_in + p->col + c);
+        double v = par->kind == PARAM_NORM ? 1.0 : par->kind == PARAM_BIAS ? 0.0 : j->c->model.initializer_range * rng_normal(key, element);
+        put_real(p->data, t, r * p->n_col + c, v);
+      }
+  }
+  arena_release(j->arena, mark);
+}
+
+/* ---- hashes ---------------------------------------------------------------------------------------------------------------------------------- */
+static uint64_t bits_of(const void *data, DType t, int64_t i) {
+  uint64_t b = 0;
+  memcpy(&b, (const char *)data + (size_t)i * dtype_size(t), dtype_size(t));
+  return b;
+}
+static uint64_t hash_piece(const Job *j, const StatePiece *p, uint64_t name) {
+  DType t = job_dtype(j->c);
+  int64_t cols = params_of_tensor(&j->params, p->tensor)->n_in;
+  uint64_t h = 0;
+  for (int64_t r = 0; r < p->n_row; r++)
+    for (int64_t c = 0; c < p->n_col; c++)
+      h += hash_element(name, (uint64_t)((p->row + r) * cols + p->col + c), bits_of(p->data, t, r * p->n_col + c));
+  return h;
+}
+static void hash_pieces(Exec *x, const Job *j, StateView v, PieceSet set, uint64_t *hash) {
+  ArenaMark mark = arena_mark(j->arena);
+  StatePiece *piece;
+  int n = state_pieces(x, j, j->arena, v, set, &piece);
+  memset(hash, 0, (size_t)j->params.n_tensor * sizeof *hash);
+  for (int k = 0; k < n; k++) hash[piece[k].tensor] += hash_piece(j, &piece[k], hash_name(params_tensor_name(&j->params, j->arena, piece[k].tensor)));
+  arena_release(j->arena, mark);
+}
+void state_hash(Exec *x, const Job *j, World *w, StateView v, uint64_t *hash) {
+  hash_pieces(x, j, v, PIECES_OWNED, hash);
+  comm_allreduce_u64(w, AXES_WORLD, hash, j->params.n_tensor);
+}
+uint64_t state_hash_all(const Job *j, const uint64_t *hash) {
+  uint64_t h = 0;
+  for (int i = 0; i < j->params.n_tensor; i++) h += hash_mix(hash[i] + 0x9e3779b97f4a7c15u * (uint64_t)(i + 1));
+  return h;
+}
+
+/* All whole local weights are hashed; the largest of a hash and of its complement over a group tell whether all are equal. Tensors that are not here hash to 0 on
+ * every member of the group that shares them. */
+bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
+  int n = j->params.n_tensor;
+  ArenaMark mark = arena_mark(j->arena);
+  uint64_t *hash = ARENA_NEW(j->arena, uint64_t, n), *high = ARENA_NEW(j->arena, uint64_t, n), *low = ARENA_NEW(j->arena, uint64_t, n);
+  hash_pieces(x, j, VIEW_WEIGHT, PIECES_LOCAL, hash);
+  for (int g = 0; g < N_PGROUP; g++) {
+    for (int i = 0; i < n; i++) {
+      bool mine = params_of_tensor(&j->params, i)->group == (ParamGroupId)g;
+      high[i] = mine ? hash[i] : 0, low[i] = mine ? ~hash[i] : ~0ull;
+    }
+    comm_allreduce_max_u64(w, pgroup_axes(g), high, n);
+    comm_allreduce_max_u64(w, pgroup_axes(g), low, n);
+    for (int i = 0; i < n; i++)
+      if (high[i] != ~low[i]) err_set(e, ERR_MISMATCH, "ranks that hold the same weights differ in %s", params_tensor_name(&j->params, j->arena, i));
+  }
+  arena_release(j->arena, mark);
+  return world_agree(w, e);
+}
+
+/* ---- checkpoints ----------------------------------------------------------------------------------------------------------------------------- */
+char *state_numerics(const Job *j, Arena *a) {
+  const Config *c = j->c;
+  return arena_printf(a, "%s %s window %lld shards %lld seed %lld isa %s gemm %s %s", c->numerics.mode == NUM_CANONICAL ? "canonical" : "native",
+                      dtype_name(job_dtype(c)), (long long)c->numerics.window, (long long)c->numerics.shards, (long long)c->train.seed, j->device->isa,
+                      j->device->gemm_name, j->device->gemm_version);
+}
+
+static const struct { const char *group; StateView view; } saved[] = {{"weights", VIEW_WEIGHT}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
+enum { N_SAVED = sizeof saved / sizeof *saved };
+
+static CkptTensor *tensors(const Job *j, Arena *a) {
+  CkptTensor *t = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
+  for (int i = 0; i < j->params.n_tensor; i++) {
+    const Param *p = params_of_tensor(&j->params, i);
+    t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i), .dtype = job_dtype(j->c), .n_dim = p->n_dim, .rows = p->n_out, .cols = p->n_in};
+  }
+  return t;
+}
+static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, CkptSet *set) {
+  StatePiece *piece;
+  int n = state_pieces(x, j, a, saved[k].view, which, &piece);
+  CkptPiece *out = ARENA_NEW(a, CkptPiece, n + 1);
+  for (int i = 0; i < n; i++) out[i] = (CkptPiece){piece[i].tensor, piece[i].row, piece[i].n_row, piece[i].col, piece[i].n_col, piece[i].data};
+  *set = (CkptSet){.group = saved[k].group, .tensor = tensors(j, a), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
+}
+
+bool state_save(Exec *x, const Job *j, World *w, const char *config_text, int64_t step, int64_t consumed, Err *e) {
+  Arena *a = j->arena;
+  ArenaMark mark = arena_mark(a);
+  CkptSet set[N_SAVED];
+  uint64_t *hash = ARENA_NEW(a, uint64_t, j->params.n_tensor);
+  for (int k = 0; k < N_SAVED; k++) {
+    fill_set(x, j, a, k, PIECES_OWNED, &set[k]);
+    state_hash(x, j, w, saved[k].view, hash);
+    CkptTensor *t = tensors(j, a);
+    for (int i = 0; i < j->params.n_tensor; i++) t[i].hash = hash[i];
+    set[k].tensor = t;
+  }
+  CkptMeta m = {.step = step, .consumed_samples = consumed, .seed = (uint64_t)j->c->train.seed, .world = j->mesh.world, .config = config_text,
+                .numerics = state_numerics(j, a), .code_version = ETALON_VERSION " " ETALON_COMMIT, .isa = j->device->isa,
+                .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
+  bool ok = ckpt_save(w, a, j->c->checkpoint.dir, &m, set, N_SAVED, (int)j->c->checkpoint.keep_last, e);
+  arena_release(a, mark);
+  return ok;
+}
+
+bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e) {
+  Arena *a = j->arena;
+  ArenaMark mark = arena_mark(a);
+  CkptMeta m;
+  char *file = NULL;
+  ckpt_read_meta(a, path, &m, &file, e);
+  TRY(world_agree(w, e));
+  CkptSet set[N_SAVED];
+  for (int k = 0; k < N_SAVED; k++) {
+    bool whole = saved[k].view == VIEW_WEIGHT || !j->c->optimizer.shard;
+    fill_set(x, j, a, k, whole ? PIECES_LOCAL : PIECES_OWNED, &set[k]);
+  }
+  TRY(ckpt_load(w, a, file, set, N_SAVED, e));
+  *step = m.step, *consumed = m.consumed_samples;
+  const char *now = state_numerics(j, a);
+  if (strcmp(m.numerics, now)) log_line(log, "note: the checkpoint was written with \"%s\", this run has \"%s\": it continues, but not with the bits of a run that never stopped", m.numerics, now);
+  arena_release(a, mark);
+  return true;
+}

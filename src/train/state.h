@@ -1,0 +1,30 @@
+/* Parameters and optimizer state as logical tensors: initial values, hashes, comparison of replicas, checkpoint pieces. Walks segments (program/params.h) and knows
+ * nothing of layouts. Called by train, check.                                                                                          */
+#ifndef ETALON_STATE_H
+#define ETALON_STATE_H
+#include "base/log.h"
+#include "ckpt/ckpt.h"
+#include "train/job.h"
+
+/* Weights: N(0, initializer_range^2) keyed by (seed, tensor name, element), gains 1; moments 0. Whole local weights, no communication. */
+void state_init(Exec *x, const Job *j);
+
+/* A dense rectangle [n_row, n_col] of logical tensor `tensor`, part of its segment; data: reals of the job's type (row-major, n_col wide).
+ * `flat`, `group`: where it lies. */
+typedef struct StatePiece { int tensor; int64_t row, n_row, col, n_col; ParamGroupId group; int64_t flat; void *data; } StatePiece;
+typedef enum { PIECES_OWNED, PIECES_LOCAL } PieceSet;     /* OWNED: every element of the model once over all ranks; LOCAL: all weights here (VIEW_WEIGHT only) */
+/* Lists the pieces of a view in `a`; data points into state, or for VIEW_GRAD into a converted copy in `a`. Returns their number. */
+int  state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out);
+
+enum { N_VIEW = VIEW_V + 1 };
+/* hash[tensor]: layout-free hash of a view of every tensor of the model (README, "Numerics"). Collective. */
+void state_hash(Exec *x, const Job *j, World *w, StateView v, uint64_t *hash /* [n_tensor] */);
+uint64_t state_hash_all(const Job *j, const uint64_t *hash);      /* one number for a view */
+/* ERR_MISMATCH, naming the first tensor, when ranks that hold the same weights hold other bits. Collective; every rank gets the error. */
+bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e);
+
+bool state_save(Exec *x, const Job *j, World *w, const char *config_text, int64_t step, int64_t consumed, Err *e);
+/* path: a checkpoint or a directory. Collective. */
+bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e);
+char *state_numerics(const Job *j, Arena *a);                      /* what bits depend on, one line */
+#endif

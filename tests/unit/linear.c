@@ -1,0 +1,224 @@
+/* Products of linear layers against straightforward loops: with the plain provider bit by bit (chains of fused multiply-adds, then the fixed
+ * tree), with the default one within rounding; and what canonical mode promises: a row's bits are its own, threads change none.             */
+#include "unit/gemm_rig.h"
+
+enum { N_GROUP = 6, N_EXPERT = 7 };
+
+typedef struct Case {
+  const char *provider;
+  bool f64, trans, blocked;
+  LinMode mode;
+  int64_t n_fixed;
+  Shards cut;
+} Case;
+
+typedef struct Rig {
+  Arena arena;
+  Case k;
+  Gemm *g;
+  Rows rows;
+  RowGroup group[N_GROUP];
+  int64_t offset[8], expert_stride;
+  Buffer x, y, w;
+} Rig;
+
+static const int64_t group_rows[N_GROUP] = {0, 365, 1, 64, 13, 63};
+static const int group_expert[N_GROUP] = {0, 4, 1, 6, 2, 5};
+
+static int64_t set_groups(Rows *r, RowGroup *group, const int64_t *n, const int *expert) {
+  int64_t row = 0;
+  for (int i = 0; i < N_GROUP; i++) {
+    group[i] = (RowGroup){.expert = expert[i], .row = row, .n_row = n[i]};
+    row += n[i];
+  }
+  *r = (Rows){.n_row = row, .n_group = N_GROUP, .group = group, .row_bound = row};
+  return row;
+}
+
+static LinArgs args_of(const Rig *t) {
+  return (LinArgs){.mode = t->k.mode,
+                   .trans = t->k.trans,
+                   .n_fixed = t->k.n_fixed,
+                   .cut = t->k.cut,
+                   .w = {.data = t->w.p, .expert_stride = t->expert_stride, .offset = t->offset}};
+}
+
+static void open_rig(Rig *t, Case k) {
+  *t = (Rig){.k = k};
+  arena_open(&t->arena, "test", 64 << 20);
+  t->g = open_gemm(k.provider, 3);
+  int64_t n = set_groups(&t->rows, t->group, group_rows, group_expert), total = shard_total(&k.cut), at = 0;
+  t->rows.blocked = k.blocked;
+  for (int j = k.cut.count - 1; j >= 0; j--) { /* blocks in reverse, with gaps: offsets are free */
+    t->offset[j] = at;
+    at += shard_width(&k.cut, k.cut.first + j) * k.n_fixed + 3;
+  }
+  t->expert_stride = at + 5;
+  t->w = random_buffer(&t->arena, k.f64, N_EXPERT * t->expert_stride, 11);
+  t->x = random_buffer(&t->arena, k.f64, n * (k.mode == LIN_MAP ? k.n_fixed : total), 12);
+  t->y = buffer_new(&t->arena, (size_t)(n * (k.mode == LIN_MAP ? total : k.n_fixed)) * type_size(k.f64));
+}
+
+static void close_rig(Rig *t) {
+  buffer_check(&t->x), buffer_check(&t->w), buffer_check(&t->y);
+  gemm_close(t->g);
+  arena_close(&t->arena);
+}
+
+static void run_linear(Rig *t, const Rows *rows, const void *x, void *y, int threads) {
+  const Kernels *kernels = t->k.f64 ? &kernels_cpu_f64 : &kernels_cpu_f32;
+  KCtx c = {.threads = threads, .gemm = t->g};
+  LinArgs a = args_of(t);
+  kernels->linear_prepare(&c, &a, rows, NULL, 0, true);
+  ArenaMark mark = arena_mark(&t->arena);
+  Buffer work = buffer_new(&t->arena, kernels->linear_work(&c, &a, rows));
+  memset(work.p, 0xff, work.n);
+  c.work = work.p;
+  kernels->linear(&c, y, x, &a, rows);
+  buffer_check(&work);
+  arena_release(&t->arena, mark);
+}
+
+/* Row r of x in block j times the weight, element i: one chain. *size: sum of magnitudes. */
+static double chain(const Rig *t, int64_t r, int expert, int j, int64_t i, double *size) {
+  const Case *k = &t->k;
+  int64_t width = shard_width(&k->cut, k->cut.first + j), in = k->mode == LIN_MAP ? k->n_fixed : width,
+          out = k->mode == LIN_MAP ? width : k->n_fixed;
+  int64_t x0 = k->mode == LIN_MAP ? 0 : t->rows.n_row * shard_local(&k->cut, k->cut.first + j),
+          w0 = expert * t->expert_stride + t->offset[j];
+  double sum = 0;
+  for (int64_t q = 0; q < in; q++) {
+    double x = get(k->f64, t->x.p, x0 + r * in + q), w = get(k->f64, t->w.p, w0 + (k->trans ? i * in + q : q * out + i));
+    sum = fused(k->f64, x, w, sum);
+    *size += fabs(x * w);
+  }
+  return sum;
+}
+
+/* Level by level over all global blocks; a pair with one present is promoted. */
+static double tree(const Rig *t, int64_t r, int expert, int64_t i, double *size) {
+  double v[8];
+  bool here[8];
+  int n = t->k.cut.n;
+  for (int b = 0; b < n; b++) {
+    int j = b - t->k.cut.first;
+    here[b] = j >= 0 && j < t->k.cut.count;
+    v[b] = here[b] ? chain(t, r, expert, j, i, size) : 0;
+  }
+  for (; n > 1; n = (n + 1) / 2)
+    for (int b = 0; b < n; b += 2) {
+      bool pair = b + 1 < n && here[b + 1];
+      v[b / 2] = !pair ? v[b] : here[b] ? sum2(t->k.f64, v[b], v[b + 1]) : v[b + 1];
+      here[b / 2] = here[b] || pair;
+    }
+  return v[0];
+}
+
+static void check_element(const Rig *t, int64_t at, double want, double size) {
+  double got = get(t->k.f64, t->y.p, at);
+  bool exact = t->k.f64 || strcmp(t->k.provider, "plain") == 0;
+  if (exact ? got != want : !(fabs(got - want) <= 1e-5 * size))
+    fail_msg("%s: element %ld is %.17g, expected %.17g", t->k.provider, (long)at, got, want);
+}
+
+static void check_row(const Rig *t, int64_t r, int expert) {
+  const Case *k = &t->k;
+  double size = 0;
+  for (int64_t i = 0; i < k->n_fixed && k->mode == LIN_REDUCE; i++, size = 0)
+    check_element(t, r * k->n_fixed + i, tree(t, r, expert, i, &size), size);
+  for (int j = 0; j < k->cut.count && k->mode == LIN_MAP; j++) {
+    int64_t width = shard_width(&k->cut, k->cut.first + j), y0 = t->rows.n_row * shard_local(&k->cut, k->cut.first + j) + r * width;
+    for (int64_t i = 0; i < width; i++, size = 0) check_element(t, y0 + i, chain(t, r, expert, j, i, &size), size);
+  }
+}
+
+static const Shards cuts[] = {
+    {.n = 1, .first = 0, .count = 1, .units = 20, .unit = 1},
+    {.n = 3, .first = 0, .count = 3, .units = 20, .unit = 1},
+    {.n = 5, .first = 0, .count = 5, .units = 5, .unit = 8},
+    {.n = 6, .first = 1, .count = 4, .units = 33, .unit = 1},
+};
+
+static Case case_of(int i) {
+  return (Case){.provider = i & 1 ? "auto" : "plain",
+                .f64 = i & 2,
+                .trans = i & 4,
+                .blocked = i & 8,
+                .mode = i & 16 ? LIN_REDUCE : LIN_MAP,
+                .n_fixed = 23,
+                .cut = cuts[i / 32]};
+}
+enum { N_CASE = 32 * 4 };
+
+static void products_equal_loops(void **state) {
+  (void)state;
+  for (int i = 0; i < N_CASE; i++) {
+    Rig t;
+    open_rig(&t, case_of(i));
+    run_linear(&t, &t.rows, t.x.p, t.y.p, 1 + i % 3);
+    for (int g = 0; g < N_GROUP; g++)
+      for (int64_t r = 0; r < group_rows[g]; r += 1 + 5 * (i % 7)) check_row(&t, t.group[g].row + r, group_expert[g]);
+    close_rig(&t);
+  }
+}
+
+static void threads_change_no_bit(void **state) {
+  (void)state;
+  for (int i = 0; i < N_CASE; i += 5) {
+    Rig t;
+    open_rig(&t, case_of(i));
+    char *first = arena_alloc(&t.arena, t.y.n, 1);
+    for (int threads = 1; threads <= 3; threads++) {
+      run_linear(&t, &t.rows, t.x.p, t.y.p, threads);
+      if (threads == 1) memcpy(first, t.y.p, t.y.n);
+      assert_memory_equal(t.y.p, first, t.y.n);
+    }
+    close_rig(&t);
+  }
+}
+
+/* Copies row `from` of a shard-major matrix of n_from rows to row `to` of one of n_to rows. */
+static void move_row(const Rig *t, bool cut, char *to, int64_t n_to, int64_t r_to, const char *from, int64_t n_from, int64_t r_from) {
+  size_t z = type_size(t->k.f64);
+  const Shards *s = &t->k.cut;
+  for (int j = 0; j < (cut ? s->count : 1); j++) {
+    int64_t width = cut ? shard_width(s, s->first + j) : t->k.n_fixed, base = cut ? shard_local(s, s->first + j) : 0;
+    memcpy(to + (size_t)(n_to * base + r_to * width) * z, from + (size_t)(n_from * base + r_from * width) * z, (size_t)width * z);
+  }
+}
+
+/* Canonical mode: every third row, in reverse order, beside other rows and in other blocks, has the bits that it had. */
+static void rows_do_not_see_each_other(void **state) {
+  (void)state;
+  for (int i = 0; i < N_CASE; i += 5) {
+    Case k = case_of(i);
+    if (!k.blocked) continue;
+    Rig t;
+    open_rig(&t, k);
+    run_linear(&t, &t.rows, t.x.p, t.y.p, 1);
+    Rows less;
+    RowGroup group[N_GROUP];
+    int64_t n[N_GROUP], row = 0, all = t.rows.n_row;
+    for (int g = 0; g < N_GROUP; g++) n[g] = (group_rows[g] + 2) / 3;
+    int64_t some = set_groups(&less, group, n, group_expert);
+    less.blocked = true;
+    char *x = arena_alloc(&t.arena, t.x.n, 1), *y = arena_alloc(&t.arena, t.y.n, 1), *want = arena_alloc(&t.arena, t.y.n, 1);
+    for (int g = 0; g < N_GROUP; g++)
+      for (int64_t r = n[g] - 1; r >= 0; r--, row++) {
+        move_row(&t, k.mode == LIN_REDUCE, x, some, row, t.x.p, all, t.group[g].row + 3 * r);
+        move_row(&t, k.mode == LIN_MAP, want, some, row, t.y.p, all, t.group[g].row + 3 * r);
+      }
+    run_linear(&t, &less, x, y, 2);
+    assert_memory_equal(y, want, t.y.n / (size_t)all * (size_t)some);
+    close_rig(&t);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(products_equal_loops),
+      cmocka_unit_test(threads_change_no_bit),
+      cmocka_unit_test(rows_do_not_see_each_other),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
