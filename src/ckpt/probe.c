@@ -1,6 +1,7 @@
 #include "ckpt/probe.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -10,10 +11,12 @@
 
 enum { CPU_SECONDS = 5 };
 
-/* MPI's handlers would print a stack, and a core file would be written, for a crash that is expected. */
+/* For a crash that is expected, MPI's handlers would print a stack, a C library its complaint, the kernel a core file. */
 static void die_quietly(void) {
   static const int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL, SIGXCPU};
   for (unsigned i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) signal(SIGNALS[i], SIG_DFL);
+  int nowhere = open("/dev/null", O_WRONLY);
+  dup2(nowhere, STDOUT_FILENO), dup2(nowhere, STDERR_FILENO);
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
   setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS + 1});
 }
