@@ -1,0 +1,132 @@
+/* Speed of products: GEMM shapes as the linear kernels issue them, then the kernels themselves, on 1 and 2 threads. Prints, asserts nothing. */
+#include "base/timer.h"
+#include "unit/gemm_rig.h"
+
+enum { MAX_GROUP = 64, MAX_LEAF = 4096 };
+static const double SECONDS = 0.15; /* per measurement */
+
+typedef struct Timing {
+  double start, begin, best;
+  int64_t reps;
+} Timing;
+
+/* Best call of at least FEW, until SECONDS are spent: `while (timing_more(&t)) call();` */
+static bool timing_more(Timing *t) {
+  enum { FEW = 5 };
+  double now = timer_now(), took = now - t->begin;
+  if (t->reps == 0) t->start = now;
+  else t->best = t->reps == 1 || took < t->best ? took : t->best;
+  t->begin = timer_now();
+  return t->reps++ < FEW || now - t->start < SECONDS;
+}
+
+static void bench_gemm(Arena *arena, const char *provider, GemmShape s) {
+  ArenaMark mark = arena_mark(arena);
+  Gemm *g = open_gemm(provider, 1);
+  void *a = random_buffer(arena, s.f64, (int64_t)s.M * s.K, 1).p, *b = random_buffer(arena, s.f64, (int64_t)s.N * s.K, 2).p;
+  void *c = random_buffer(arena, s.f64, (int64_t)s.M * s.N, 3).p, *scratch = arena_alloc(arena, gemm_scratch(g, &s), 1);
+  Timing t = {0};
+  while (timing_more(&t)) gemm_run(g, &s, 0, a, b, c, scratch);
+  printf("%-7s %s  %5d x %5d x %5d %-4s%-4s %7.1f GFLOP/s\n", provider, s.f64 ? "f64" : "f32", s.M, s.N, s.K, s.trans_a ? "A^T" : "",
+         s.trans_b ? "B^T" : "", 2e-9 * s.M * s.N * s.K / t.best);
+  gemm_close(g);
+  arena_release(arena, mark);
+}
+
+static GemmShape dense_shape(int M, int N, int K, bool trans_a, bool trans_b, bool f64) {
+  return (GemmShape){
+      .M = M, .N = N, .K = K, .trans_a = trans_a, .trans_b = trans_b, .lda = trans_a ? M : K, .ldb = trans_b ? K : N, .ldc = N, .f64 = f64};
+}
+
+static void bench_gemms(Arena *arena) {
+  static const struct {
+    int M, N, K;
+    bool ta, tb;
+  } shape[] = {
+      {2048, 2048, 2048, false, false}, {64, 512, 256, false, true},  {64, 512, 256, false, false},  {64, 256, 512, false, true},
+      {64, 256, 512, false, false},     {64, 1536, 768, false, true}, {256, 1536, 768, false, true}, {16, 512, 256, false, true},
+      {128, 512, 16, true, false},      {128, 512, 64, true, false},  {128, 512, 256, true, false},  {256, 256, 64, true, false},
+  };
+  for (int kind = 0; kind < 3; kind++)
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
+      bench_gemm(arena, kind == 0 ? "auto" : "plain", dense_shape(shape[i].M, shape[i].N, shape[i].K, shape[i].ta, shape[i].tb, kind == 2));
+}
+
+typedef struct Layer {
+  int64_t tokens, in, out;
+  int experts, shards;
+  int64_t window;
+  bool canonical;
+} Layer;
+
+typedef struct Data {
+  Rows rows;
+  RowGroup group[MAX_GROUP];
+  RowLeaf leaf[MAX_LEAF];
+  int64_t offset[8];
+} Data;
+
+/* Rows dealt evenly to experts; each window sends its share. */
+static void fill_rows(Data *d, const Layer *l) {
+  int64_t per_expert = l->tokens / l->experts, per_leaf = l->window / l->experts;
+  int leaf = 0;
+  for (int e = 0; e < l->experts; e++) {
+    d->group[e] = (RowGroup){.expert = e, .row = e * per_expert, .n_row = per_expert, .leaf = leaf, .n_leaf = (int)(per_expert / per_leaf)};
+    for (int64_t r = 0; r < per_expert; r += per_leaf)
+      d->leaf[leaf++] = (RowLeaf){.row = e * per_expert + r, .n_row = per_leaf, .n_token = l->window};
+  }
+  d->rows = (Rows){
+      .n_row = l->tokens, .n_group = l->experts, .group = d->group, .leaf = d->leaf, .blocked = l->canonical, .row_bound = l->tokens};
+}
+
+static void bench_layer(Arena *arena, const Layer *l, int threads) {
+  ArenaMark mark = arena_mark(arena);
+  Data *d = ARENA_NEW(arena, Data, 1);
+  fill_rows(d, l);
+  const Kernels *k = &kernels_cpu_f32;
+  Shards cut = {.n = l->shards, .count = l->shards, .units = l->out, .unit = 1};
+  int64_t n_weight = l->in * l->out;
+  for (int j = 0; j < l->shards; j++) d->offset[j] = shard_begin(&cut, j) * l->in;
+  Weight w = {.data = random_buffer(arena, false, l->experts * n_weight, 1).p, .expert_stride = n_weight, .offset = d->offset};
+  uint64_t fault = 0;
+  Accum acc = {.data = arena_alloc(arena, (size_t)(l->experts * n_weight), 8),
+               .expert_stride = n_weight,
+               .offset = d->offset,
+               .exact = l->canonical,
+               .shift = 35,
+               .fault = &fault};
+  LinArgs fwd = {.mode = LIN_MAP, .trans = true, .n_fixed = l->in, .cut = cut, .w = w},
+          dx = {.mode = LIN_REDUCE, .n_fixed = l->in, .cut = cut, .w = w};
+  LinGrad dw = {.cut_out = true, .n_fixed = l->in, .cut = cut, .acc = acc};
+  void *x = random_buffer(arena, false, l->tokens * l->in, 2).p, *y = random_buffer(arena, false, l->tokens * l->out, 3).p;
+  KCtx c = {.threads = threads, .gemm = open_gemm("auto", threads)};
+  double gflop = 2e-9 * (double)l->tokens * (double)n_weight;
+  void *dxs = random_buffer(arena, false, l->tokens * l->in, 4).p;
+  Timing tf = {0}, tx = {0}, tw = {0};
+  c.work = arena_alloc(arena, k->linear_work(&c, &fwd, &d->rows), 1);
+  while (timing_more(&tf)) k->linear(&c, y, x, &fwd, &d->rows);
+  c.work = arena_alloc(arena, k->linear_work(&c, &dx, &d->rows), 1);
+  while (timing_more(&tx)) k->linear(&c, dxs, y, &dx, &d->rows);
+  c.work = arena_alloc(arena, k->linear_dw_work(&c, &dw, &d->rows, l->window), 1);
+  while (timing_more(&tw)) k->linear_dw(&c, y, x, &dw, &d->rows);
+  printf("%-9s %2d experts %d shards, window %4ld, %5ld rows, %4ld -> %4ld, %d threads: fwd %6.1f  dX %6.1f  dW %6.1f GFLOP/s\n",
+         l->canonical ? "canonical" : "native", l->experts, l->shards, (long)l->window, (long)l->tokens, (long)l->in, (long)l->out, threads,
+         gflop / tf.best, gflop / tx.best, gflop / tw.best);
+  gemm_close(c.gemm);
+  arena_release(arena, mark);
+}
+
+int main(void) {
+  Arena arena;
+  arena_open(&arena, "bench", (size_t)1 << 30);
+  bench_gemms(&arena);
+  static const Layer layers[] = {
+      {2048, 256, 512, 1, 1, 2048, false}, {2048, 256, 512, 1, 1, 256, true},    {2048, 256, 512, 1, 2, 128, true},
+      {4096, 256, 512, 8, 1, 4096, false}, {4096, 256, 512, 8, 1, 512, true},    {4096, 256, 512, 8, 1, 128, true},
+      {2048, 768, 1536, 1, 1, 256, true},  {2048, 768, 1536, 1, 1, 2048, false},
+  };
+  for (int threads = 1; threads <= 2; threads++)
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) bench_layer(&arena, &layers[i], threads);
+  arena_close(&arena);
+  return 0;
+}
