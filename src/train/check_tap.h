@@ -1,0 +1,20 @@
+/* Values of the forward pass that a golden file holds too, compared as the step computes them. Private to check. */
+#ifndef ETALON_CHECK_TAP_H
+#define ETALON_CHECK_TAP_H
+#include "ckpt/golden.h"
+#include "train/check_compare.h"
+#include "train/job.h"
+
+enum { CHECK_TAPS = 7 };                       /* rows of the table in check_tap.c */
+typedef struct TapPlace { CheckQuantity *quantity; int item; const double *golden; } TapPlace;
+typedef struct CheckTaps {
+  Deal deal; int dp;
+  int n; CheckQuantity quantity[CHECK_TAPS];   /* those that the model has */
+  TapPlace *place;                             /* [n_val] quantity NULL: not compared */
+} CheckTaps;
+
+/* Reads what there is to compare with. ERR_CKPT. The CheckTaps must stay where it is. */
+bool taps_open(CheckTaps *t, const Job *j, Arena *a, Golden *g, double tolerance, Err *e);
+/* An ExecTap; ctx: the CheckTaps. */
+void taps_compare(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row);
+#endif
