@@ -1,5 +1,5 @@
 /* exp and log of the element type. Straight-line code with explicit fused multiply-adds: a loop over it vectorises, and vector bodies and
- * scalar tails give equal bits. Errors below 1 ulp (measured by the tests). NaN propagates, exp(-inf) = 0, log(0) = -inf.              */
+ * scalar tails give equal bits. Errors below 1.1 ulp (measured by the tests). NaN propagates, exp(-inf) = 0, log(0) = -inf.            */
 #ifndef ETALON_REAL_MATH_H
 #define ETALON_REAL_MATH_H
 #include "real.h"
