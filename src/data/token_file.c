@@ -71,7 +71,7 @@ static bool map_open_file(Mapping *m, int fd, Err *e) {
 
 bool file_map(Mapping *m, const char *path, Err *e) {
   *m = (Mapping){.path = path};
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would block */
   if (fd < 0) return err_set(e, ERR_DATA, "%s: %s", path, strerror(errno));
   bool ok = map_open_file(m, fd, e);
   close(fd);
