@@ -226,6 +226,7 @@ static void wrong_config(void **state) {
   refused_config(&p, "[1, 3]", "[2, 3]", ERR_CKPT, "ignore names [2, 3]");
   refused_config(&p, "[1, 3]", "[-1, 3]", ERR_CKPT, "something else than pairs");
   refused_config(&p, "[1, 3]", "[1]", ERR_CKPT, "something else than pairs");
+  refused_config(&p, "[1, 3]", "[1, 3, 5]", ERR_CKPT, "something else than pairs");
   refused_config(&p, "[[0, 12], [1, 3]]", "4", ERR_CKPT, "ignore is not a list");
   refused_config(&p, "\"kv_heads\": 2", "\"kv_heads\": 3", ERR_CKPT, "heads 4 is no multiple of kv_heads 3");
   refused_config(&p, "\"head_dim\": 2", "\"head_dim\": 3", ERR_CKPT, "head_dim 3 is odd");
@@ -368,11 +369,15 @@ static void damaged_file(void **state) {
 static void touch_nothing(void *ctx) { (void)ctx; }
 static void touch_null(void *ctx) { *(volatile int *)ctx = 1; }
 
+static void touch_exit(void *ctx) { _exit(*(int *)ctx); }
+
 static void trial_process(void **state) {
   (void)state;
   Err e = {0};
   assert_true(probe_survives(touch_nothing, NULL, &e));
   must_fail(&e, probe_survives(touch_null, NULL, &e), ERR_CKPT, "crashed or hung in a trial");
+  e = (Err){0};
+  must_fail(&e, probe_survives(touch_exit, &(int){1}, &e), ERR_CKPT, "crashed or hung in a trial"); /* a sanitizer ends it so */
 }
 
 static void as_settings(void **state) {

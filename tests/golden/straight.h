@@ -24,7 +24,10 @@ typedef struct StraightOptim { double lr, beta1, beta2, eps, weight_decay, clip 
 /* A parameter under its Hugging Face name; linears [rows = out, cols = in]; gains have n_dim 1 and rows 1. */
 typedef struct StraightParam { const char *name; int n_dim; int64_t rows, cols; double *w, *grad, *m, *v; } StraightParam;
 
-typedef struct StraightRoute { int64_t *choice /* [B*S, top_k], best first */, *counts /* [experts] */; double *logits /* [B*S, experts] */, *weight /* [B*S, top_k] */; } StraightRoute;
+typedef struct StraightRoute {
+  int64_t *choice, *counts;                  /* [B*S, top_k] best first; [experts] */
+  double  *logits, *weight;                  /* [B*S, experts]; [B*S, top_k] as applied */
+} StraightRoute;
 typedef struct StraightStep {
   double ce, aux, z, total;                  /* aux and z without their coefficients, summed over MoE layers; ce: mean over valid labels */
   int64_t n_valid;
