@@ -1,6 +1,6 @@
-/* Golden files: small models computed in float64 by tests/oracle/moe_oracle.py, stored as HDF5. This reads them; it never writes one and knows
- * nothing of the trainer. Called by `etalon check` and the golden tests. A file is input from outside: whatever its bytes say, the worst
- * that comes back is ERR_CKPT. Every rank may open the file by itself (no collective calls). Content: tests/oracle/README.md.           */
+/* Golden files: small models computed in float64 by tests/oracle/moe_oracle.py, stored as HDF5. This reads them; it never writes one and
+ * knows nothing of the trainer. Called by `etalon check` and the golden tests. A file is input from outside: whatever its bytes say, the
+ * worst that comes back is ERR_CKPT. Every rank may open the file by itself (no collective calls). Content: tests/oracle/README.md. */
 #ifndef ETALON_GOLDEN_H
 #define ETALON_GOLDEN_H
 #include <stdbool.h>
@@ -30,9 +30,9 @@ enum { GOLDEN_MAX_DIM = 4 };
 typedef struct GoldenTensor { const char *name; int n_dim; int64_t dims[GOLDEN_MAX_DIM]; } GoldenTensor;
 typedef struct Golden Golden;
 
-/* Opens `path`, reads its config and the names and shapes of its weights into `a`, which must outlive the Golden. ERR_CKPT: missing, damaged or
- * foreign file; ERR_CONFIG: a model family that is not in this version. After success golden_close is owed. All of the file is read once
- * in a short-lived child process before (probe.h), since the HDF5 library itself does not survive every damage.                         */
+/* Opens `path`, reads its config and the names and shapes of its weights into `a`, which must outlive the Golden. ERR_CKPT: missing,
+ * damaged or foreign file; ERR_CONFIG: a model family that is not in this version. After success golden_close is owed. All of the file
+ * is read once in a short-lived child process before (probe.h), since the HDF5 library itself does not survive every damage. */
 bool golden_open(Golden **g, Arena *a, const char *path, Err *e);
 void golden_close(Golden *g);
 const GoldenConfig *golden_config(const Golden *g);
@@ -47,7 +47,8 @@ bool golden_read_i64(Golden *g, const char *name, int64_t *out, int64_t n, Err *
 
 /* The attribute `config` from its text: JSON with exactly the keys of GoldenConfig. Errors as golden_open's. */
 bool golden_config_parse(const char *text, GoldenConfig *c, Arena *a, Err *e);
-/* The config as "key=value" strings for config_read's `sets`: model, optimizer, batch, sequence, steps; the auxiliary loss over the whole batch, as the
- * oracle has it, and therefore the schedule all_forward. Data, layout and numerics are left to the caller. Returns [*n], in `a`.        */
+/* The config as "key=value" strings for config_read's `sets`: model, optimizer, batch, sequence, steps; the auxiliary loss over the
+ * whole batch, as the oracle has it, and therefore the schedule all_forward. Data, layout and numerics are left to the caller. Returns
+ * [*n], in `a`. */
 const char *const *golden_config_sets(const GoldenConfig *c, Arena *a, int *n);
 #endif

@@ -3,7 +3,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Shapes: T = B*S tokens, H hidden, Q = heads*head_dim, K = kv_heads*head_dim, E experts, k top_k, F width of an FFN, R = rows of an FFN. */
+/* Shapes: T = B*S tokens, H hidden, Q = heads*head_dim, K = kv_heads*head_dim, E experts, k top_k, F width of an FFN, R = rows of an
+ * FFN. */
 
 typedef struct Ffn { /* down(silu(gate x) * up x) */
   StraightParam *gate, *up, *down;

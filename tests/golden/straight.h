@@ -1,8 +1,9 @@
-/* A second opinion: the whole training step of a LLaMA or Mixtral model as straight-line loops in double, written from the published formulas.
- * It shares nothing with the trainer but the arena: no kernels, no program, no layout, no cleverness. Slow (a few hundred Mflop/s) and made
- * to be read. Used by the golden tests, and beside any run of the trainer whose model fits StraightConfig.
- *   LLaMA: arXiv:2302.13971; GQA: arXiv:2305.13245; Mixtral: arXiv:2401.04088; auxiliary loss: Switch, arXiv:2101.03961, in Megatron's top-k form;
- *   z-loss: ST-MoE, arXiv:2202.08906; AdamW: arXiv:1711.05101. Conventions: tests/oracle/README.md.                                            */
+/* A second opinion: the whole training step of a LLaMA or Mixtral model as straight-line loops in double, written from the published
+ * formulas. It shares nothing with the trainer but the arena: no kernels, no program, no layout, no cleverness. Slow, and made to be
+ * read. Used by the golden tests, and beside any run of the trainer whose model fits StraightConfig.
+ * LLaMA: arXiv:2302.13971; GQA:
+ * arXiv:2305.13245; Mixtral: arXiv:2401.04088; auxiliary loss: Switch, arXiv:2101.03961, in Megatron's top-k form; z-loss: ST-MoE,
+ * arXiv:2202.08906; AdamW: arXiv:1711.05101. Conventions: tests/oracle/README.md. */
 #ifndef ETALON_TESTS_STRAIGHT_H
 #define ETALON_TESTS_STRAIGHT_H
 #include <stdbool.h>
@@ -42,8 +43,8 @@ typedef bool StraightSource(void *ctx, const char *name, int64_t rows, int64_t c
 
 /* Everything lives in `a`. Fails only where the source fails. */
 bool straight_open(Straight **s, Arena *a, const StraightConfig *c, StraightSource *source, void *ctx, Err *e);
-/* Forward and backward of one whole batch; overwrites every parameter's grad (of `total`, before clipping). tokens, labels: [B, S], label -100: ignored;
- * without a valid label ce is 0 and so are all gradients. Results live in `a` until the caller releases it.                                    */
+/* Forward and backward of one whole batch; overwrites every parameter's grad (of `total`, before clipping). tokens, labels: [B, S],
+ * label -100: ignored; without a valid label ce is 0 and so are all gradients. Results live in `a` until the caller releases it. */
 void straight_step(Straight *s, Arena *a, const int64_t *tokens, const int64_t *labels, int64_t B, int64_t S, StraightStep *out);
 /* Clips, then AdamW. Returns the gradient norm before clipping. Gains do not decay, all else does. Gradients keep their values. */
 double straight_update(Straight *s, const StraightOptim *o);
