@@ -64,7 +64,9 @@ static inline void fix_close(Fix *f) {
   arena_close(&f->arena);
 }
 
-static inline double fix_at(const Fix *f, const void *p, int64_t i) { return f->f64 ? ((const double *)p)[i] : (double)((const float *)p)[i]; }
+static inline double fix_at(const Fix *f, const void *p, int64_t i) {
+  return f->f64 ? ((const double *)p)[i] : (double)((const float *)p)[i];
+}
 static inline void fix_put(const Fix *f, void *p, int64_t i, double v) {
   if (f->f64)
     ((double *)p)[i] = v;
@@ -95,7 +97,8 @@ static inline void fix_compare(const Fix *f, const char *what, const void *got, 
   double tolerance = ulps * (f->f64 ? 2.3e-16 : 1.2e-7);
   for (int64_t i = 0; i < n; i++) {
     double v = fix_at(f, got, i);
-    if (!(fabs(v - want[i]) <= tolerance * (1 + fabs(want[i])))) fail_msg("%s %s[%d]: %.17g, reference %.17g", f->k->name, what, (int)i, v, want[i]);
+    if (!(fabs(v - want[i]) <= tolerance * (1 + fabs(want[i]))))
+      fail_msg("%s %s[%d]: %.17g, reference %.17g", f->k->name, what, (int)i, v, want[i]);
   }
 }
 static inline void fix_same_bits(const Fix *f, const char *what, const void *a, const void *b, int64_t n) {
@@ -107,7 +110,8 @@ static inline void fix_same_bits(const Fix *f, const char *what, const void *a, 
 }
 
 /* Kernel gradient d of `loss` with respect to x against central differences. */
-static inline void fix_check_gradient(const Fix *f, const char *what, double (*loss)(void *), void *arg, double *x, const void *d, int64_t n) {
+static inline void fix_check_gradient(const Fix *f, const char *what, double (*loss)(void *), void *arg, double *x, const void *d,
+                                      int64_t n) {
   for (int64_t i = 0; i < n; i++) {
     double keep = x[i], h = 1e-5;
     x[i] = keep + h;
@@ -116,7 +120,8 @@ static inline void fix_check_gradient(const Fix *f, const char *what, double (*l
     double down = loss(arg);
     x[i] = keep;
     double want = (up - down) / (2 * h), got = fix_at(f, d, i);
-    if (!(fabs(got - want) <= (f->f64 ? 2e-8 : 3e-5) * (1 + fabs(want)))) fail_msg("%s %s[%d]: %.12g, differences %.12g", f->k->name, what, (int)i, got, want);
+    if (!(fabs(got - want) <= (f->f64 ? 2e-8 : 3e-5) * (1 + fabs(want))))
+      fail_msg("%s %s[%d]: %.12g, differences %.12g", f->k->name, what, (int)i, got, want);
   }
 }
 
@@ -158,12 +163,13 @@ static inline double *shard_pack(Fix *f, const double *x, const Shards *s, int64
   double *y = fix_zeros(f, rows * total);
   for (int i = 0; i < s->n; i++)
     for (int64_t r = 0; r < rows; r++)
-      for (int64_t j = 0; j < shard_width(s, i); j++) y[shard_begin(s, i) * rows + r * shard_width(s, i) + j] = x[r * total + shard_begin(s, i) + j];
+      for (int64_t j = 0, begin = shard_begin(s, i), width = shard_width(s, i); j < width; j++)
+        y[begin * rows + r * width + j] = x[r * total + begin + j];
   return y;
 }
 static inline Shards shards_all(int n, int64_t units, int64_t unit) { return (Shards){n, 0, n, units, unit}; }
 
-#define FOR_BOTH_TYPES(f)                                                                                                                            \
-  for (int type_ = 0; type_ < 2; type_++)                                                                                                            \
+#define FOR_BOTH_TYPES(f)                     \
+  for (int type_ = 0; type_ < 2; type_++)     \
     for (bool open_ = (fix_open(&(f), type_ == 1), true); open_; fix_close(&(f)), open_ = false)
 #endif

@@ -1,5 +1,5 @@
-/* exp and log of one element type (the file is built once for each): errors against the C library in a wider type, special values, equal bits
- * in vector bodies and scalar tails.                                                                                               */
+/* exp and log of one element type (the file is built once for each): errors against the C library in a wider type, special values, equal
+ * bits in vector bodies and scalar tails.                                                                                          */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

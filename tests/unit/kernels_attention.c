@@ -1,0 +1,304 @@
+/* Attention against the naive softmax, forward and backward; bits over threads and batch compositions. */
+#include "kernels_common.h"
+
+typedef struct Problem {
+  int D, heads, kv_heads, q_blocks, kv_blocks, window, n_seq, length[4];
+  View view;
+  Shards qs, ks;
+  AttnArgs args;
+  double *q, *k, *v, *d_o;   /* row-major [T][heads * D] */
+  void *kq, *kk, *kv, *kd_o; /* shard-major, element type */
+} Problem;
+
+/* The same random numbers for a sequence wherever it lies: `tag` names it. */
+static void fill(Fix *f, double *x, int64_t width, const View *v, const uint64_t *tag, uint64_t what) {
+  (void)f;
+  for (int s = 0; s < v->v.n_seq; s++)
+    for (int64_t i = v->seq[s] * width; i < v->seq[s + 1] * width; i++)
+      x[i] = (double)(float)(4 * rng_uniform((RngKey){tag[s], what, RNG_TEST}, (uint64_t)(i - v->seq[s] * width)) - 2);
+}
+
+static void problem_open(Fix *f, Problem *p, const uint64_t *tag) {
+  view_make(&p->view, p->length, p->n_seq, 1000, 0);
+  p->qs = shards_all(p->q_blocks, p->heads, p->D), p->ks = shards_all(p->kv_blocks, p->kv_heads, p->D);
+  p->args = (AttnArgs){p->qs, p->ks, p->D, p->window, 1 / sqrt(p->D)};
+  int64_t T = p->view.v.n_token, nq = T * p->heads * p->D, nk = T * p->kv_heads * p->D;
+  p->q = fix_zeros(f, nq), p->d_o = fix_zeros(f, nq), p->k = fix_zeros(f, nk), p->v = fix_zeros(f, nk);
+  fill(f, p->q, p->heads * p->D, &p->view, tag, 1), fill(f, p->d_o, p->heads * p->D, &p->view, tag, 2);
+  fill(f, p->k, p->kv_heads * p->D, &p->view, tag, 3), fill(f, p->v, p->kv_heads * p->D, &p->view, tag, 4);
+  p->kq = fix_copy(f, shard_pack(f, p->q, &p->qs, T), nq), p->kd_o = fix_copy(f, shard_pack(f, p->d_o, &p->qs, T), nq);
+  p->kk = fix_copy(f, shard_pack(f, p->k, &p->ks, T), nk), p->kv = fix_copy(f, shard_pack(f, p->v, &p->ks, T), nk);
+}
+
+static const uint64_t TAGS[] = {101, 102, 103, 104};
+
+/* One query row: probabilities over the keys it sees; returns the log-sum-exp. */
+static double row_softmax(const Problem *p, double *s, int begin, int t, int h) {
+  int kv = h / (p->heads / p->kv_heads), from = p->window && t - p->window + 1 > begin ? t - p->window + 1 : begin;
+  double m = -INFINITY, sum = 0;
+  for (int j = from; j <= t; j++) {
+    s[j] = p->args.scale * dot(p->q + (t * p->heads + h) * p->D, p->k + (j * p->kv_heads + kv) * p->D, p->D);
+    m = fmax(m, s[j]);
+  }
+  for (int j = begin; j <= t; j++) s[j] = j < from ? 0 : exp(s[j] - m), sum += s[j];
+  for (int j = begin; j <= t; j++) s[j] /= sum;
+  return m + log(sum);
+}
+
+typedef struct Naive {
+  double *o, *lse, *dq, *dk, *dv;
+} Naive;
+static Naive naive(Fix *f, const Problem *p) {
+  int64_t T = p->view.v.n_token;
+  int D = p->D;
+  Naive n = {fix_zeros(f, T * p->heads * D), fix_zeros(f, T * p->heads), fix_zeros(f, T * p->heads * D), fix_zeros(f, T * p->kv_heads * D),
+             fix_zeros(f, T * p->kv_heads * D)};
+  double s[MAX_TOKEN];
+  for (int q = 0; q < p->n_seq; q++)
+    for (int t = p->view.seq[q]; t < p->view.seq[q + 1]; t++)
+      for (int h = 0; h < p->heads; h++) {
+        int kv = h / (p->heads / p->kv_heads), begin = p->view.seq[q];
+        int64_t at = (t * p->heads + h) * D;
+        n.lse[t * p->heads + h] = row_softmax(p, s, begin, t, h);
+        double delta = 0;
+        for (int j = begin; j <= t; j++)
+          for (int d = 0; d < D; d++) n.o[at + d] += s[j] * p->v[(j * p->kv_heads + kv) * D + d];
+        for (int d = 0; d < D; d++) delta += p->d_o[at + d] * n.o[at + d];
+        for (int j = begin; j <= t; j++) {
+          int64_t key = (j * p->kv_heads + kv) * D;
+          double ds = s[j] * (dot(p->d_o + at, p->v + key, D) - delta) * p->args.scale;
+          for (int d = 0; d < D; d++) {
+            n.dv[key + d] += s[j] * p->d_o[at + d];
+            n.dq[at + d] += ds * p->k[key + d];
+            n.dk[key + d] += ds * p->q[at + d];
+          }
+        }
+      }
+  return n;
+}
+
+typedef struct Result {
+  void *o, *lse, *dq, *dk, *dv;
+} Result;
+static Result kernel(Fix *f, const Problem *p) {
+  int64_t T = p->view.v.n_token, nq = T * p->heads * p->D, nk = T * p->kv_heads * p->D;
+  Result r = {fix_real(f, nq), fix_real(f, T * p->heads), fix_real(f, nq), fix_real(f, nk), fix_real(f, nk)};
+  f->ctx.work = fix_bytes(f, f->k->attention_work(&f->ctx, &p->args, &p->view.v, false));
+  f->k->attention_fwd(&f->ctx, r.o, r.lse, p->kq, p->kk, p->kv, &p->args, &p->view.v);
+  f->ctx.work = fix_bytes(f, f->k->attention_work(&f->ctx, &p->args, &p->view.v, true));
+  f->k->attention_bwd(&f->ctx, r.dq, r.dk, r.dv, p->kd_o, r.o, r.lse, p->kq, p->kk, p->kv, &p->args, &p->view.v);
+  return r;
+}
+
+static void compare(Fix *f, const Problem *p, const Result *r) {
+  int64_t T = p->view.v.n_token, nq = T * p->heads * p->D, nk = T * p->kv_heads * p->D;
+  Naive n = naive(f, p);
+  fix_compare(f, "o", r->o, shard_pack(f, n.o, &p->qs, T), nq, 40);
+  fix_compare(f, "lse", r->lse, n.lse, T * p->heads, 20);
+  fix_compare(f, "dq", r->dq, shard_pack(f, n.dq, &p->qs, T), nq, 100);
+  fix_compare(f, "dk", r->dk, shard_pack(f, n.dk, &p->ks, T), nk, 200);
+  fix_compare(f, "dv", r->dv, shard_pack(f, n.dv, &p->ks, T), nk, 200);
+}
+
+static void matches_naive_softmax(void **state) {
+  (void)state;
+  const Problem cases[] = {
+      {.D = 16, .heads = 2, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {130}},
+      {.D = 8, .heads = 5, .kv_heads = 5, .q_blocks = 3, .kv_blocks = 2, .n_seq = 3, .length = {1, 65, 13}},
+      {.D = 40, .heads = 6, .kv_heads = 2, .q_blocks = 4, .kv_blocks = 2, .n_seq = 2, .length = {64, 13}},
+      {.D = 64, .heads = 3, .kv_heads = 1, .q_blocks = 2, .kv_blocks = 1, .n_seq = 2, .length = {65, 1}},
+      {.D = 6, .heads = 10, .kv_heads = 2, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {13}},
+      {.D = 16, .heads = 1, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {130}, .window = 1},
+      {.D = 16, .heads = 2, .kv_heads = 2, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {130, 7}, .window = 5},
+      {.D = 16, .heads = 2, .kv_heads = 1, .q_blocks = 2, .kv_blocks = 1, .n_seq = 1, .length = {150}, .window = 64},
+      {.D = 16, .heads = 1, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {200}, .window = 65},
+      {.D = 16, .heads = 1, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {300}, .window = 100},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    Fix f;
+    FOR_BOTH_TYPES(f) {
+      Problem p = cases[i];
+      problem_open(&f, &p, TAGS);
+      Result r = kernel(&f, &p);
+      compare(&f, &p, &r);
+    }
+  }
+}
+
+/* The naive gradient itself against differences of the naive loss, so that the comparison above rests on something. */
+static double naive_loss(void *arg) {
+  const Problem *p = arg;
+  double s[MAX_TOKEN], sum = 0;
+  for (int q = 0; q < p->n_seq; q++)
+    for (int t = p->view.seq[q]; t < p->view.seq[q + 1]; t++)
+      for (int h = 0; h < p->heads; h++) {
+        row_softmax(p, s, p->view.seq[q], t, h);
+        for (int j = p->view.seq[q]; j <= t; j++)
+          sum += s[j] * dot(p->d_o + (t * p->heads + h) * p->D, p->v + (j * p->kv_heads + h / (p->heads / p->kv_heads)) * p->D, p->D);
+      }
+  return sum;
+}
+
+static void gradients_match_differences(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    Problem p = {.D = 4, .heads = 4, .kv_heads = 2, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {6, 3}, .window = 4};
+    problem_open(&f, &p, TAGS);
+    Result r = kernel(&f, &p);
+    fix_check_gradient(&f, "dq", naive_loss, &p, p.q, r.dq, 9 * 16);
+    fix_check_gradient(&f, "dk", naive_loss, &p, p.k, r.dk, 9 * 8);
+    fix_check_gradient(&f, "dv", naive_loss, &p, p.v, r.dv, 9 * 8);
+  }
+}
+
+static void threads_do_not_change_bits(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    Problem p = {.D = 16, .heads = 6, .kv_heads = 2, .q_blocks = 2, .kv_blocks = 2, .n_seq = 3, .length = {70, 1, 130}, .window = 90};
+    problem_open(&f, &p, TAGS);
+    int64_t T = p.view.v.n_token;
+    Result one = kernel(&f, &p);
+    for (f.ctx.threads = 2; f.ctx.threads <= 3; f.ctx.threads++) {
+      Result r = kernel(&f, &p);
+      fix_same_bits(&f, "o", r.o, one.o, T * 96);
+      fix_same_bits(&f, "lse", r.lse, one.lse, T * 6);
+      fix_same_bits(&f, "dq", r.dq, one.dq, T * 96);
+      fix_same_bits(&f, "dk", r.dk, one.dk, T * 32);
+      fix_same_bits(&f, "dv", r.dv, one.dv, T * 32);
+    }
+  }
+}
+
+/* A sequence alone gives the bits that it gives among others. */
+static void company_does_not_change_bits(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    enum { W = 3 * 16 }; /* one block: rows are dense */
+    Problem all = {.D = 16, .heads = 3, .kv_heads = 3, .q_blocks = 1, .kv_blocks = 1, .n_seq = 3, .length = {33, 100, 65}};
+    problem_open(&f, &all, TAGS);
+    Result whole = kernel(&f, &all);
+    for (int s = 0; s < 3; s++) {
+      Problem alone = {.D = 16, .heads = 3, .kv_heads = 3, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {all.length[s]}};
+      problem_open(&f, &alone, TAGS + s);
+      Result r = kernel(&f, &alone);
+      size_t at = (size_t)(all.view.seq[s] * W) * f.k->real_size;
+      int64_t n = all.length[s] * W;
+      fix_same_bits(&f, "o", r.o, (char *)whole.o + at, n);
+      fix_same_bits(&f, "dq", r.dq, (char *)whole.dq + at, n);
+      fix_same_bits(&f, "dk", r.dk, (char *)whole.dk + at, n);
+      fix_same_bits(&f, "dv", r.dv, (char *)whole.dv + at, n);
+    }
+  }
+}
+
+/* Later tokens change no bit of an earlier output: the first tokens of a long sequence are those of a short one. */
+static void the_future_does_not_change_bits(void **state) {
+  (void)state;
+  for (int window = 0; window <= 70; window += 35) {
+    Fix f;
+    FOR_BOTH_TYPES(f) {
+      Problem full = {.D = 16, .heads = 2, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {200}, .window = window};
+      problem_open(&f, &full, TAGS);
+      Result r = kernel(&f, &full);
+      const int cut[] = {1, 5, 63, 64, 65, 129, 199};
+      for (int i = 0; i < 7; i++) {
+        Problem head = full;
+        head.length[0] = cut[i];
+        problem_open(&f, &head, TAGS);
+        Result h = kernel(&f, &head);
+        fix_same_bits(&f, "o", h.o, r.o, cut[i] * 32);
+        fix_same_bits(&f, "lse", h.lse, r.lse, cut[i] * 2);
+        fix_same_bits(&f, "dq", h.dq, r.dq, cut[i] * 32);
+      }
+    }
+  }
+}
+
+/* Heads cut into blocks, or kept by different ranks, give the same bits; dk, dv of a group are the tree over its heads. */
+static void cuts_of_heads_do_not_change_bits(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    enum { D = 8, T = 70 };
+    Problem one = {.D = D, .heads = 6, .kv_heads = 2, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {T}};
+    problem_open(&f, &one, TAGS);
+    Result r = kernel(&f, &one);
+    Problem two = one;
+    two.q_blocks = two.kv_blocks = 2;
+    problem_open(&f, &two, TAGS);
+    Result c = kernel(&f, &two);
+    for (int t = 0; t < T; t++)
+      for (int h = 0; h < 6; h++) {
+        size_t s = f.k->real_size, a = (size_t)((t * 6 + h) * D) * s, b = (size_t)(h / 3 * T * 24 + t * 24 + h % 3 * D) * s;
+        fix_same_bits(&f, "o", (char *)c.o + b, (char *)r.o + a, D);
+        fix_same_bits(&f, "dq", (char *)c.dq + b, (char *)r.dq + a, D);
+      }
+    Problem second = two; /* the second block alone, as on another rank */
+    second.args.q = (Shards){2, 1, 1, 6, D}, second.args.kv = (Shards){2, 1, 1, 2, D};
+    size_t s = f.k->real_size;
+    second.kq = (char *)two.kq + T * 24 * s, second.kd_o = (char *)two.kd_o + T * 24 * s;
+    second.kk = (char *)two.kk + T * D * s, second.kv = (char *)two.kv + T * D * s;
+    second.heads = 3, second.kv_heads = 1;
+    Result half = kernel(&f, &second);
+    fix_same_bits(&f, "o", half.o, (char *)c.o + T * 24 * s, T * 24);
+    fix_same_bits(&f, "dq", half.dq, (char *)c.dq + T * 24 * s, T * 24);
+    fix_same_bits(&f, "dk", half.dk, (char *)c.dk + T * D * s, T * D);
+    fix_same_bits(&f, "dv", half.dv, (char *)c.dv + T * D * s, T * D);
+  }
+}
+
+/* A group's dk, dv from calls of one query head each, added as (h0 + h1) + h2. */
+static void groups_are_merged_by_the_tree(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    enum { D = 8, T = 70 };
+    size_t s = f.k->real_size;
+    Problem p = {.D = D, .heads = 3, .kv_heads = 1, .q_blocks = 3, .kv_blocks = 1, .n_seq = 1, .length = {T}};
+    problem_open(&f, &p, TAGS);
+    Result whole = kernel(&f, &p), part[3];
+    for (int h = 0; h < 3; h++) {
+      Problem one = p;
+      one.args.q = (Shards){3, h, 1, 3, D};
+      one.kq = (char *)p.kq + (size_t)(h * T * D) * s, one.kd_o = (char *)p.kd_o + (size_t)(h * T * D) * s;
+      one.heads = 1;
+      part[h] = kernel(&f, &one);
+      fix_same_bits(&f, "o", part[h].o, (char *)whole.o + (size_t)(h * T * D) * s, T * D);
+    }
+    for (int i = 0; i < T * D; i++) {
+      double k01 = fix_round(&f, fix_at(&f, part[0].dk, i) + fix_at(&f, part[1].dk, i)),
+             v01 = fix_round(&f, fix_at(&f, part[0].dv, i) + fix_at(&f, part[1].dv, i));
+      assert_true(fix_at(&f, whole.dk, i) == fix_round(&f, k01 + fix_at(&f, part[2].dk, i)));
+      assert_true(fix_at(&f, whole.dv, i) == fix_round(&f, v01 + fix_at(&f, part[2].dv, i)));
+    }
+  }
+}
+
+static void large_scores_and_no_tokens(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    Problem p = {.D = 8, .heads = 1, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {70}};
+    problem_open(&f, &p, TAGS);
+    p.args.scale = 300; /* one key takes all: exponentials of the others underflow */
+    Result r = kernel(&f, &p);
+    for (int i = 0; i < 70 * 8; i++)
+      assert_true(isfinite(fix_at(&f, r.o, i)) && isfinite(fix_at(&f, r.dq, i)) && isfinite(fix_at(&f, r.dk, i)));
+    Problem none = {.D = 8, .heads = 1, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {0}};
+    problem_open(&f, &none, TAGS);
+    kernel(&f, &none);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(matches_naive_softmax),           cmocka_unit_test(gradients_match_differences),
+      cmocka_unit_test(threads_do_not_change_bits),      cmocka_unit_test(company_does_not_change_bits),
+      cmocka_unit_test(the_future_does_not_change_bits), cmocka_unit_test(cuts_of_heads_do_not_change_bits),
+      cmocka_unit_test(groups_are_merged_by_the_tree),   cmocka_unit_test(large_scores_and_no_tokens),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
