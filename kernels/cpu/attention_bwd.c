@@ -57,13 +57,14 @@ static void bwd_delta(const BwdArgs *x, real *delta, int64_t local, int64_t t) {
   delta[local * x->T + t] = row_dot(x->d_o + h.at + t * h.stride, x->o + h.at + t * h.stride, x->a->head_dim);
 }
 
-/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. */
-static inline void bwd_row(real *restrict p, real *restrict ds, int64_t lo, int64_t hi, real scale, real lse, real delta) {
+/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. constant: the query sees one key in all, whose probability is always 1; dS
+ * is then exactly 0, not what is left of dP - delta, which Adam would take for a direction. */
+static inline void bwd_row(real *restrict p, real *restrict ds, int64_t lo, int64_t hi, real scale, real lse, real delta, bool constant) {
   for (int j = 0; j < B; j++) {
     bool seen = j >= lo && j < hi;
     real e = real_exp_low(p[j] * scale - lse), d = e * (ds[j] - delta) * scale;
     p[j] = seen ? e : R(0.0);
-    ds[j] = seen ? d : R(0.0);
+    ds[j] = seen && !constant ? d : R(0.0);
   }
 }
 
@@ -80,7 +81,7 @@ static void bwd_scores(const BwdArgs *x, BwdThread *w, const real *delta, const 
     for (int64_t i = r; i < r + TILE_M && i < qb->rows; i++) {
       int64_t p = qb->position + i, t = qb->token + i;
       bwd_row(w->p + i * B, w->ds + i * B, attn_lo(p, kb->position, a->window), attn_hi(p, kb->position), (real)a->scale,
-              x->lse[t * x->heads + local], delta[local * x->T + t]);
+              x->lse[t * x->heads + local], delta[local * x->T + t], p == 0 || a->window == 1);
     }
   }
 }
