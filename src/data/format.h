@@ -4,7 +4,7 @@
 #include "data/data.h"
 #include <stddef.h>
 
-/* Fixed-width tokens in a file. `scan` returns the first token of first .. first+n-1 that is not in 0 .. limit-1 (n: none) and raises *max. */
+/* Fixed-width tokens in a file. `scan`: how many tokens from `first` on are in 0 .. limit-1 before one is not (n: all); raises *max. */
 typedef struct TokenType {
   int megatron_code;
   const char *name;

@@ -1,5 +1,5 @@
-/* Megatron-LM's indexed data set: X.bin holds bare tokens, X.idx says where sequences and documents begin. Nothing of the index is kept: sequences that
- * follow each other without gaps make X.bin the stream of tokens itself. */
+/* Megatron-LM's indexed data set: X.bin holds bare tokens, X.idx says where sequences and documents begin. Nothing of the index is kept:
+ * sequences that follow each other without gaps make X.bin the stream of tokens itself.                                             */
 #include "data/format.h"
 #include <inttypes.h>
 #include <string.h>

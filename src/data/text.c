@@ -1,4 +1,4 @@
-/* Plain text through the byte tokenizer. Tokens are computed from the mapped bytes when they are read; what is kept is where documents begin. */
+/* Plain text through the byte tokenizer. Tokens are computed from the mapped bytes when they are read; kept is where documents begin. */
 #include "data/format.h"
 #include <inttypes.h>
 #include <string.h>

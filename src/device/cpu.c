@@ -8,8 +8,8 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Each copy stream is a thread and a bounded queue. Work of a stream is numbered from 1; an event is (stream, number), so recording one costs
- * nothing and a wait is for "that stream has done that many". One thread calls the device, so a wait can only be for earlier work: no cycle. */
+/* Each copy stream is a thread and a bounded queue. Work of a stream is numbered from 1; an event is (stream, number), so a record costs
+ * nothing and a wait is for "that stream has done so many". One thread calls the device, so waits are for earlier work only: no cycle. */
 enum { QUEUE = 256, N_COPY_STREAM = N_STREAM - 1, STACK_BYTES = 256 * 1024 };
 
 typedef enum { WORK_COPY, WORK_WAIT, WORK_STOP } WorkKind;

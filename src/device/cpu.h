@@ -1,4 +1,4 @@
-/* The CPU backend, private to src/device. Two rows of the device table share it: they differ only in what happens just before a queued copy. */
+/* The CPU backend, private to src/device. Two rows of the device table share it; they differ in what happens just before a queued copy. */
 #ifndef ETALON_DEVICE_CPU_H
 #define ETALON_DEVICE_CPU_H
 #include "device/device.h"
@@ -7,7 +7,7 @@
 
 /* Called by a copy thread before its copy number `index` to dst[0..bytes). NULL: the copy starts at once. */
 typedef void (*CpuCopyDelay)(uint64_t seed, StreamId s, uint64_t index, void *dst, size_t bytes);
-/* Marks dst with 0xFF bytes (NaN in every float type, -1 in integers), then sleeps 0 to 2 ms: what is read without a wait is wrong at once. */
+/* Marks dst with 0xFF bytes (NaN as a float, -1 as an integer), then sleeps 0 to 2 ms: what is read without a wait is wrong at once. */
 void cpu_delay_lag(uint64_t seed, StreamId s, uint64_t index, void *dst, size_t bytes);
 
 /* Fills ops, impl, f32, f64 and isa; starts the copy threads. */

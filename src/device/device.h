@@ -1,7 +1,7 @@
-/* A device: one slab of memory, streams, events, kernel tables. "cpu" runs kernels on the calling thread (and `threads` workers) and copies on
- * a thread per copy stream; "cpu-lag" is the same with copies delayed at random, so that a missing wait shows. Opened once per rank by train.
- * Nothing is allocated after device_open but the two slabs. All calls come from one thread. On cpu-lag a queued copy first fills its target
- * with 0xFF bytes.                                                                                                                 */
+/* A device: one slab of memory, streams, events, kernel tables. "cpu" runs kernels on the calling thread (and `threads` workers) and copies
+ * on a thread per copy stream; "cpu-lag" is the same, but a queued copy first fills its target with 0xFF bytes and comes 0 to 2 ms late, so
+ * that a missing wait shows. Opened once per rank by train. All calls come from one thread. Nothing is allocated after device_open but the
+ * two slabs.                                                                                                                            */
 #ifndef ETALON_DEVICE_H
 #define ETALON_DEVICE_H
 #include "base/dtype.h"
@@ -16,9 +16,11 @@ typedef struct Device Device;
 typedef struct DeviceOps {
   void *(*alloc)(Device *d, Space s, size_t bytes);         /* once per space per run; zeroed, 4096-byte aligned; NULL when refused */
   void  (*release)(Device *d, Space s, void *p, size_t bytes);
-  void  (*copy)(Device *d, StreamId s, void *dst, const void *src, size_t bytes);   /* in order within its stream; asynchronous except on STREAM_COMPUTE */
+  /* in order within its stream; asynchronous except on STREAM_COMPUTE */
+  void  (*copy)(Device *d, StreamId s, void *dst, const void *src, size_t bytes);
   void  (*record)(Device *d, StreamId s, int event);        /* event completes when all earlier work of s has */
-  void  (*wait)(Device *d, StreamId s, int event);          /* later work of s starts after the latest record of event (none: a bug, dies); COMPUTE on a CPU blocks */
+  /* later work of s starts after the latest record of event (none: a bug, dies); COMPUTE on a CPU blocks */
+  void  (*wait)(Device *d, StreamId s, int event);
   void  (*sync)(Device *d);                                 /* all streams idle */
   void  (*close)(Device *d);
 } DeviceOps;

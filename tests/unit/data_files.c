@@ -134,6 +134,7 @@ static void damage_is_refused(void **state) {
       {17, 1, 0, 102, 32, 0, "byte 17: token type 0;"},
       {17, 1, 4, 102, 32, 0, "sequence 1 begins at byte 8 of the tokens; the one before ends at 16"},
       {18, 8, 4, 102, 32, 0, "102 bytes; 4 sequences and 4 document marks take 114"},
+      {18, 8, 6, 102, 32, 0, "byte 18: 6 sequences do not fit a file of 102 bytes"},
       {18, 8, -1, 102, 32, 0, "18446744073709551615 sequences do not fit"},
       {18, 8, INT64_MAX, 102, 32, 0, "sequences do not fit"},
       {18, 8, ((int64_t)1 << 62) + 3, 102, 32, 0, "sequences do not fit"}, /* times 4 wraps to 12 */
