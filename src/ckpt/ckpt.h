@@ -31,8 +31,8 @@ typedef struct CkptMeta {
 } CkptMeta;
 
 /* Collective. dir/step_00000100.h5; dir is created. ERR_CKPT: what failed and where (space is checked before writing and then reserved); a file of the
- * same name stays as it was. keep_last > 0: of the checkpoints up to this step the latest keep_last stay; 0: all. scratch: some 100 bytes per
- * tensor and piece. tensor[].hash is stored as given. */
+ * same name stays as it was. keep_last > 0: of the checkpoints up to this step the latest keep_last stay; 0: all. scratch: 16 bytes per
+ * tensor and a few KiB. tensor[].hash is stored as given. */
 bool ckpt_save(World *w, Arena *scratch, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, int keep_last, Err *e);
 /* path: a file, or a directory (its `latest`). Strings live in `a`. Refuses foreign and newer files. Not collective: every rank may call it. */
 bool ckpt_read_meta(Arena *a, const char *path, CkptMeta *m, char **file, Err *e);

@@ -27,17 +27,17 @@ char *ckpt_resolve(Arena *a, const char *path, Err *e);
 bool ckpt_parse_name(const char *name, int64_t *step);              /* "step_00000100.h5" */
 
 /* tensor.c: one data set. */
-hid_t tensor_create(hid_t group, const CkptTensor *t);
-/* *end: bytes of the file up to the last data set. */
-bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *end, Err *e);
+/* Opens or creates one group, without a time stamp: equal content gives equal bytes. */
+hid_t group_create(hid_t at, const char *name);
+/* Creates the data sets and links of all sets. offset: where the data of each tensor of all sets begins in the file, bytes (links: untouched). */
+bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *offset, Err *e);
 /* Opens group/name and compares dtype and shape with t. < 0: failed. */
 hid_t tensor_open(hid_t file, const char *path, const char *group, const CkptTensor *t, Err *e);
 /* What the file says about an open data set. */
 bool tensor_describe(hid_t d, CkptTensor *t);
 size_t tensor_row_bytes(const CkptTensor *t);
 hid_t tensor_type(DType t);                                         /* little-endian, both in files and in memory */
-/* Spaces of a rectangle, in the file and dense in memory; the caller closes them. p NULL: nothing is selected. */
-bool tensor_select(hid_t d, const CkptTensor *t, const CkptPiece *p, hid_t *in_file, hid_t *in_memory);
+/* One rectangle into p->data; p->tensor is not looked at. */
 bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p);
 /* Adds the hash terms of rows [from, to) to *sum; reads through buf, of at least one element. */
 bool tensor_hash_rows(hid_t d, const CkptTensor *t, int64_t from, int64_t to, void *buf, size_t buf_bytes, uint64_t *sum);

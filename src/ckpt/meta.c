@@ -42,7 +42,7 @@ static bool field_write(hid_t group, const MetaField *f, const CkptMeta *m) {
 }
 
 bool meta_write(hid_t file, const CkptMeta *m, const char *mpi, int64_t n_tensor) {
-  hid_t group = H5Gcreate2(file, "meta", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  hid_t group = group_create(file, "meta");
   if (group < 0) return false;
   unsigned major, minor, release;
   H5get_libversion(&major, &minor, &release);

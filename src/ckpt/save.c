@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* fallocate */
-/* Saving: metadata first, then space, then data, then the name. Every rank takes every step, and all agree after each, so a failure anywhere ends the
- * save on all ranks with one message and without a trace. */
+/* Saving. Rank 0 writes the file's structure with serial HDF5 and makes the disk promise every byte; then each rank writes its pieces straight to where
+ * the data sets lie. No collective I/O: when a collective HDF5 call fails on one rank, the others wait in MPI_File_sync for ever (HDF5 1.10, Open MPI 4.1),
+ * and MPI-IO prints messages of its own. Here ranks meet only to agree, so a failure anywhere ends the save on all ranks with one message and no trace. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 
 #include "ckpt/h5util.h"
 
-enum { SLICE_BYTES = 512 << 20, HEADER_BYTES = 1024 /* per tensor, with room to spare */, FILE_BYTES = 1 << 20 };
+enum { HEADER_BYTES = 1024 /* per tensor, with room to spare */, FILE_BYTES = 1 << 20, WRITE_BYTES = 1 << 30 };
 
 typedef struct Save {
   World *w;
@@ -62,122 +63,89 @@ static bool check_space(const Save *s, Err *e) {
                  s->path, need, room);
 }
 
-static hid_t file_create(const Save *s, Err *e) {
-  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
-  H5Pset_fapl_mpio(access, *(MPI_Comm *)world_mpi_comm(s->w), MPI_INFO_NULL);
-  H5Pset_coll_metadata_write(access, true);
-  H5Pset_all_coll_metadata_ops(access, true);
-  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110); /* headers with checksums, attributes above 64 KiB */
-  hid_t file = H5Fcreate(s->part, H5F_ACC_TRUNC, H5P_DEFAULT, access);
-  H5Pclose(access);
-  if (file < 0) h5_fail(e, s->part, "cannot be created");
-  return file;
-}
-
-static bool write_headers(const Save *s, hid_t file, uint64_t *end, Err *e) {
-  if (!meta_write(file, s->meta, world_library(s->w), set_count_tensors(s->set, s->n_set)))
-    return h5_fail(e, s->part, "group /meta cannot be written");
-  TRY(tensor_create_all(file, s->set, s->n_set, s->part, end, e));
-  return H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0 || h5_fail(e, s->part, "cannot be flushed");
-}
-
-/* Every data set has its place by now: makes the disk promise the blocks, so that the data cannot run out of space half-way. */
-static bool reserve_space(const Save *s, uint64_t bytes, Err *e) {
-  int fd = open(s->part, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return err_set(e, ERR_CKPT, "%s: %s", s->part, strerror(errno));
+/* Creates the file or changes its size on disk: blocks that are reserved cannot be missing half-way through the data. */
+static bool reserve_space(const Save *s, int flags, uint64_t bytes, Err *e) {
+  int fd = open(s->part, O_WRONLY | O_CLOEXEC | flags, 0666);
+  if (fd < 0) return err_set(e, ERR_CKPT, "%s: cannot be opened for writing: %s", s->part, strerror(errno));
   int code = fallocate(fd, 0, 0, (off_t)bytes) == 0 ? 0 : errno;
   close(fd);
   if (code == 0 || code == EOPNOTSUPP || code == ENOSYS) return true; /* file systems without it: check_space has to do */
   return err_set(e, ERR_CKPT, "%s: %" PRIu64 " bytes cannot be reserved: %s", s->part, bytes, strerror(code));
 }
 
-/* Walks the slices, of at most SLICE_BYTES, of this rank's pieces of one tensor. */
-typedef struct Slices {
-  const CkptSet *s;
-  const PieceIndex *x;
-  int at, end;
-  int64_t done;
-} Slices;
-
-static bool slice_next(Slices *it, CkptPiece *out) {
-  for (; it->at < it->end; it->at++, it->done = 0) {
-    *out = it->s->piece[it->x->order[it->at]];
-    if (out->n_col == 0 || it->done >= out->n_row) continue;
-    size_t row_bytes = (size_t)out->n_col * dtype_size(it->s->tensor[out->tensor].dtype);
-    int64_t most = SLICE_BYTES / (int64_t)row_bytes;
-    if (most < 1) most = 1;
-    if (most > out->n_row - it->done) most = out->n_row - it->done;
-    out->row += it->done;
-    out->n_row = most;
-    out->data = (char *)out->data + (size_t)it->done * row_bytes;
-    it->done += most;
-    return true;
-  }
-  return false;
-}
-
-static Slices slices_of(const CkptSet *s, const PieceIndex *x, int tensor) {
-  return (Slices){.s = s, .x = x, .at = x->start[tensor], .end = x->start[tensor + 1]};
-}
-
-static bool slice_write(hid_t d, hid_t transfer, const CkptTensor *t, const CkptPiece *p) {
-  hid_t in_file = -1, in_memory = -1;
-  char nothing = 0;
-  bool ok = tensor_select(d, t, p, &in_file, &in_memory) &&
-            H5Dwrite(d, tensor_type(t->dtype), in_memory, in_file, transfer, p ? p->data : &nothing) >= 0;
-  if (in_file >= 0) H5Sclose(in_file);
-  if (in_memory >= 0) H5Sclose(in_memory);
+static bool write_structure(const Save *s, uint64_t *offset, Err *e) {
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
+  H5Pset_obj_track_times(create, false);
+  H5Pset_file_locking(access, false, true);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110); /* headers with checksums, attributes above 64 KiB */
+  hid_t file = H5Fcreate(s->part, H5F_ACC_TRUNC, create, access);
+  H5Pclose(access);
+  H5Pclose(create);
+  if (file < 0) return h5_fail(e, s->part, "cannot be created");
+  bool ok = meta_write(file, s->meta, world_library(s->w), set_count_tensors(s->set, s->n_set)) ||
+            h5_fail(e, s->part, "group /meta cannot be written");
+  ok = ok && tensor_create_all(file, s->set, s->n_set, s->part, offset, e);
+  if (H5Fclose(file) < 0) ok = h5_fail(e, s->part, "cannot be closed");
   return ok;
 }
 
-/* As many collective writes as the rank with the most slices needs. A rank that fails goes on taking part: the others wait for it. */
-static bool tensor_write(const Save *s, hid_t group, hid_t transfer, const CkptSet *set, const PieceIndex *x, int tensor, uint64_t rounds,
-                         Err *e) {
-  const CkptTensor *t = &set->tensor[tensor];
-  hid_t d = H5Dopen2(group, t->name, H5P_DEFAULT);
-  if (d < 0) return h5_fail(e, s->part, "/%s/%s cannot be opened", set->group, t->name);
-  Slices it = slices_of(set, x, tensor);
-  bool ok = true;
-  for (uint64_t k = 0; k < rounds; k++) {
-    CkptPiece p;
-    bool more = slice_next(&it, &p);
-    if (!slice_write(d, transfer, t, more ? &p : NULL)) ok = h5_fail(e, s->part, "/%s/%s cannot be written", set->group, t->name);
-  }
-  return H5Dclose(d) >= 0 && ok;
-}
-
-static bool set_write(const Save *s, hid_t file, const CkptSet *set, Err *e) {
-  if (set->same_as) return true;
-  ArenaMark mark = arena_mark(s->scratch);
-  PieceIndex x = piece_index(s->scratch, set);
-  uint64_t *rounds = ARENA_NEW(s->scratch, uint64_t, set->n_tensor);
-  for (int t = 0; t < set->n_tensor; t++) {
-    Slices it = slices_of(set, &x, t);
-    CkptPiece p;
-    while (slice_next(&it, &p)) rounds[t]++;
-  }
-  comm_allreduce_max_u64(s->w, AXES_WORLD, rounds, set->n_tensor);
-  hid_t group = H5Gopen2(file, set->group, H5P_DEFAULT), transfer = H5Pcreate(H5P_DATASET_XFER);
-  H5Pset_dxpl_mpio(transfer, H5FD_MPIO_COLLECTIVE);
-  bool ok = group >= 0;
-  if (!ok) h5_fail(e, s->part, "group /%s cannot be opened", set->group);
-  for (int t = 0; t < set->n_tensor && group >= 0; t++) ok &= tensor_write(s, group, transfer, set, &x, t, rounds[t], e);
-  H5Pclose(transfer);
-  if (group >= 0) H5Gclose(group);
-  arena_release(s->scratch, mark);
-  return ok;
-}
-
-static bool file_fill(const Save *s, hid_t file, Err *e) {
+/* Where the last byte of all data sets lies. */
+static uint64_t data_end(const Save *s, const uint64_t *offset) {
   uint64_t end = 0;
-  write_headers(s, file, &end, e);
-  if (!world_agree(s->w, e)) return false;
-  if (world_rank(s->w) == 0) reserve_space(s, end, e);
-  if (!world_agree(s->w, e)) return false;
-  for (int i = 0; i < s->n_set; i++) set_write(s, file, &s->set[i], e);
-  if (!world_agree(s->w, e)) return false;
-  if (H5Fflush(file, H5F_SCOPE_GLOBAL) < 0) h5_fail(e, s->part, "cannot be flushed");
-  return world_agree(s->w, e);
+  for (int i = 0; i < s->n_set; offset += s->set[i++].n_tensor)
+    for (int t = 0; t < s->set[i].n_tensor && !s->set[i].same_as; t++) {
+      const CkptTensor *x = &s->set[i].tensor[t];
+      uint64_t last = offset[t] + (uint64_t)x->rows * tensor_row_bytes(x);
+      if (last > end) end = last;
+    }
+  return end;
+}
+
+/* The upper bound is reserved first, so that HDF5 never meets a full disk (it cannot close a file then), the exact size once it is known. */
+static bool prepare_file(const Save *s, uint64_t *offset, Err *e) {
+  TRY(make_directories(s->scratch, s->dir, e));
+  TRY(check_space(s, e));
+  TRY(reserve_space(s, O_CREAT | O_TRUNC, bytes_needed(s), e));
+  TRY(write_structure(s, offset, e));
+  return reserve_space(s, 0, data_end(s, offset), e);
+}
+
+static bool write_run(int fd, const char *p, size_t bytes, uint64_t at) {
+  while (bytes > 0) {
+    ssize_t n = pwrite(fd, p, bytes < WRITE_BYTES ? bytes : WRITE_BYTES, (off_t)at);
+    if (n < 0 && errno != EINTR) return false;
+    if (n <= 0) continue;
+    p += n;
+    at += (uint64_t)n;
+    bytes -= (size_t)n;
+  }
+  return true;
+}
+
+/* A piece of whole rows is one run in the file, any other a run per row. */
+static bool piece_write(int fd, const CkptTensor *t, const CkptPiece *p, uint64_t offset) {
+  size_t elem = dtype_size(t->dtype), run = (size_t)p->n_col * elem;
+  uint64_t at = offset + (uint64_t)(p->row * t->cols + p->col) * elem;
+  if (p->n_col == t->cols) return write_run(fd, p->data, (size_t)p->n_row * run, at);
+  for (int64_t r = 0; r < p->n_row; r++)
+    if (!write_run(fd, (const char *)p->data + (size_t)r * run, run, at + (uint64_t)r * tensor_row_bytes(t))) return false;
+  return true;
+}
+
+static bool write_pieces(const Save *s, const uint64_t *offset, Err *e) {
+  int fd = open(s->part, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return err_set(e, ERR_CKPT, "%s: cannot be opened for writing: %s", s->part, strerror(errno));
+  bool ok = true;
+  for (int i = 0; i < s->n_set && ok; offset += s->set[i++].n_tensor)
+    for (int k = 0; k < s->set[i].n_piece && ok; k++) {
+      const CkptPiece *p = &s->set[i].piece[k];
+      const CkptTensor *t = &s->set[i].tensor[p->tensor];
+      ok = piece_write(fd, t, p, offset[p->tensor]) ||
+           err_set(e, ERR_CKPT, "%s: /%s/%s cannot be written: %s", s->part, s->set[i].group, t->name, strerror(errno));
+    }
+  if (ok && fsync(fd) != 0) ok = err_set(e, ERR_CKPT, "%s: cannot be synced to disk: %s", s->part, strerror(errno));
+  if (close(fd) != 0 && ok) ok = err_set(e, ERR_CKPT, "%s: cannot be closed: %s", s->part, strerror(errno));
+  return ok;
 }
 
 static bool sync_path(const char *path, int flags, Err *e) {
@@ -239,16 +207,25 @@ static void check_cover(const Save *s) {
     }
 }
 
+static bool finish_file(const Save *s, int keep_last, Err *e) {
+  TRY(move_into_place(s->part, s->path, s->dir, e));
+  TRY(latest_write(s, e));
+  return keep_last == 0 || delete_older(s, keep_last, e);
+}
+
 static bool save_run(const Save *s, int keep_last, Err *e) {
   bool first = world_rank(s->w) == 0;
+  int n_tensor = set_count_tensors(s->set, s->n_set);
+  uint64_t *offset = ARENA_NEW(s->scratch, uint64_t, n_tensor);
   check_cover(s);
-  if (first && make_directories(s->scratch, s->dir, e)) check_space(s, e);
-  if (!world_agree(s->w, e)) return false;
-  hid_t file = file_create(s, e);
-  bool ok = world_agree(s->w, e) && file_fill(s, file, e);
-  if (file >= 0 && H5Fclose(file) < 0) h5_fail(e, s->part, "cannot be closed");
-  ok = world_agree(s->w, e) && ok;
-  if (first && ok && move_into_place(s->part, s->path, s->dir, e) && latest_write(s, e) && keep_last > 0) delete_older(s, keep_last, e);
+  if (first) prepare_file(s, offset, e);
+  bool ok = world_agree(s->w, e);
+  if (ok) {
+    comm_bcast(s->w, offset, (size_t)n_tensor * sizeof *offset, 0);
+    write_pieces(s, offset, e);
+    ok = world_agree(s->w, e);
+  }
+  if (first && ok) finish_file(s, keep_last, e);
   if (first && !ok) unlink(s->part);
   return world_agree(s->w, e);
 }

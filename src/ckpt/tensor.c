@@ -30,7 +30,7 @@ hid_t tensor_type(DType t) {
 
 size_t tensor_row_bytes(const CkptTensor *t) { return (size_t)t->cols * dtype_size(t->dtype); }
 
-hid_t tensor_create(hid_t group, const CkptTensor *t) {
+static hid_t tensor_create(hid_t group, const CkptTensor *t) {
   CHECK((t->n_dim == 2 || (t->n_dim == 1 && t->rows == 1)) && t->rows > 0 && t->cols > 0, "tensor %s: %d dims, [%" PRId64 ", %" PRId64 "]",
         t->name, t->n_dim, t->rows, t->cols);
   CHECK(t->name[0] && !strchr(t->name, '/'), "tensor name '%s'", t->name);
@@ -39,7 +39,7 @@ hid_t tensor_create(hid_t group, const CkptTensor *t) {
   H5Pset_layout(create, H5D_CONTIGUOUS);
   H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY);
   H5Pset_fill_time(create, H5D_FILL_TIME_NEVER);
-  H5Pset_obj_track_times(create, false); /* equal content, equal bytes */
+  H5Pset_obj_track_times(create, false);
   hid_t d = H5Dcreate2(group, t->name, tensor_type(t->dtype), space, H5P_DEFAULT, create, H5P_DEFAULT);
   H5Pclose(create);
   H5Sclose(space);
@@ -49,38 +49,59 @@ hid_t tensor_create(hid_t group, const CkptTensor *t) {
   return -1;
 }
 
-/* *end: where the last byte of the data sets so far lies in the file. */
-static bool set_create(hid_t file, hid_t group, const CkptSet *s, const char *path, uint64_t *end, Err *e) {
+static bool set_create(hid_t file, hid_t group, const CkptSet *s, const char *path, uint64_t *offset, Err *e) {
   hid_t other = s->same_as ? H5Gopen2(file, s->same_as, H5P_DEFAULT) : -1;
   if (s->same_as && other < 0) return h5_fail(e, path, "group /%s for the links of /%s", s->same_as, s->group);
   bool ok = true;
   for (int i = 0; i < s->n_tensor && ok; i++) {
+    const char *name = s->tensor[i].name;
     hid_t d = other >= 0 ? -1 : tensor_create(group, &s->tensor[i]);
-    ok = other >= 0 ? H5Lcreate_hard(other, s->tensor[i].name, group, s->tensor[i].name, H5P_DEFAULT, H5P_DEFAULT) >= 0 : d >= 0;
-    if (!ok) h5_fail(e, path, "cannot create /%s/%s", s->group, s->tensor[i].name);
+    ok = other >= 0 ? H5Lcreate_hard(other, name, group, name, H5P_DEFAULT, H5P_DEFAULT) >= 0 : d >= 0;
     if (d >= 0) {
-      uint64_t last = H5Dget_offset(d) + (uint64_t)s->tensor[i].rows * tensor_row_bytes(&s->tensor[i]);
-      if (last > *end) *end = last;
+      offset[i] = H5Dget_offset(d);
+      ok = offset[i] != HADDR_UNDEF;
       H5Dclose(d);
     }
+    if (!ok) h5_fail(e, path, "cannot create /%s/%s", s->group, name);
   }
   if (other >= 0) H5Gclose(other);
   return ok;
 }
 
-bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *end, Err *e) {
-  hid_t parents = H5Pcreate(H5P_LINK_CREATE);
-  H5Pset_create_intermediate_group(parents, 1);
+hid_t group_create(hid_t at, const char *name) {
+  hid_t create = H5Pcreate(H5P_GROUP_CREATE);
+  H5Pset_obj_track_times(create, false); /* equal content, equal bytes */
+  hid_t group =
+      H5Lexists(at, name, H5P_DEFAULT) > 0 ? H5Gopen2(at, name, H5P_DEFAULT) : H5Gcreate2(at, name, H5P_DEFAULT, create, H5P_DEFAULT);
+  H5Pclose(create);
+  return group;
+}
+
+/* a/b: a, then b in it. (HDF5 can make parents by itself, but notes the time in them.) */
+static hid_t path_create(hid_t file, const char *path) {
+  enum { NAME = 64 };
+  hid_t at = H5Gopen2(file, "/", H5P_DEFAULT);
+  while (at >= 0 && *path) {
+    char name[NAME];
+    size_t n = strcspn(path, "/");
+    CHECK(n > 0 && n < NAME, "group /%s", path);
+    memcpy(name, path, n);
+    name[n] = 0;
+    hid_t next = group_create(at, name);
+    H5Gclose(at);
+    at = next;
+    path += n + (path[n] == '/');
+  }
+  return at;
+}
+
+bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *offset, Err *e) {
   bool ok = true;
-  for (int i = 0; i < n_set && ok; i++) {
-    hid_t group = -1;
-    bool seen = false;
-    for (int j = 0; j < i; j++) seen = seen || strcmp(set[j].group, set[i].group) == 0;
-    group = seen ? H5Gopen2(file, set[i].group, H5P_DEFAULT) : H5Gcreate2(file, set[i].group, parents, H5P_DEFAULT, H5P_DEFAULT);
-    ok = group >= 0 ? set_create(file, group, &set[i], path, end, e) : h5_fail(e, path, "cannot create group /%s", set[i].group);
+  for (int i = 0; i < n_set && ok; offset += set[i++].n_tensor) {
+    hid_t group = path_create(file, set[i].group);
+    ok = group >= 0 ? set_create(file, group, &set[i], path, offset, e) : h5_fail(e, path, "cannot create group /%s", set[i].group);
     if (group >= 0) H5Gclose(group);
   }
-  H5Pclose(parents);
   return ok;
 }
 
@@ -139,24 +160,12 @@ hid_t tensor_open(hid_t file, const char *path, const char *group, const CkptTen
   return -1;
 }
 
-bool tensor_select(hid_t d, const CkptTensor *t, const CkptPiece *p, hid_t *in_file, hid_t *in_memory) {
-  hsize_t start[2] = {0}, count[2] = {1, 1};
-  if (p) {
-    start[0] = (hsize_t)p->row, start[1] = (hsize_t)p->col;
-    count[0] = (hsize_t)p->n_row, count[1] = (hsize_t)p->n_col;
-  }
-  int skip = 2 - t->n_dim;
-  *in_file = H5Dget_space(d);
-  *in_memory = H5Screate_simple(t->n_dim, count + skip, NULL);
-  if (*in_file < 0 || *in_memory < 0) return false;
-  if (!p) return H5Sselect_none(*in_file) >= 0 && H5Sselect_none(*in_memory) >= 0;
-  return H5Sselect_hyperslab(*in_file, H5S_SELECT_SET, start + skip, NULL, count + skip, NULL) >= 0;
-}
-
 bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p) {
-  hid_t in_file = -1, in_memory = -1;
-  bool ok =
-      tensor_select(d, t, p, &in_file, &in_memory) && H5Dread(d, tensor_type(t->dtype), in_memory, in_file, H5P_DEFAULT, p->data) >= 0;
+  hsize_t start[2] = {(hsize_t)p->row, (hsize_t)p->col}, count[2] = {(hsize_t)p->n_row, (hsize_t)p->n_col};
+  int skip = 2 - t->n_dim;
+  hid_t in_file = H5Dget_space(d), in_memory = H5Screate_simple(t->n_dim, count + skip, NULL);
+  bool ok = in_file >= 0 && in_memory >= 0 && H5Sselect_hyperslab(in_file, H5S_SELECT_SET, start + skip, NULL, count + skip, NULL) >= 0 &&
+            H5Dread(d, tensor_type(t->dtype), in_memory, in_file, H5P_DEFAULT, p->data) >= 0;
   if (in_file >= 0) H5Sclose(in_file);
   if (in_memory >= 0) H5Sclose(in_memory);
   return ok;

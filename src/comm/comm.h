@@ -25,7 +25,6 @@ const char *world_library(const World *w);           /* name and version of the 
 bool world_agree(World *w, Err *e);
 /* Prints the agreed error once (rank 0: `error: text`; ERR_RESUME: the text alone), finalises, returns the exit code. w NULL: MPI never started. */
 int  world_close(World *w, const Err *e);
-void *world_mpi_comm(World *w);                      /* MPI_Comm * of all ranks; for ckpt's parallel HDF5 only */
 /* Where messages are cut; 1 GiB unless a test lowers it. The same on all ranks. Not collective. */
 void world_set_max_message(World *w, size_t bytes);
 

@@ -130,7 +130,6 @@ int world_rank(const World *w) { return w->rank; }
 int world_size(const World *w) { return w->size; }
 int world_local_size(const World *w) { return w->local_size; }
 const char *world_library(const World *w) { return w->library; }
-void *world_mpi_comm(World *w) { return &w->all; }
 
 void world_set_max_message(World *w, size_t bytes) {
   CHECK(bytes >= sizeof(uint64_t) && bytes <= max_message_default, "messages of at most %zu bytes", bytes);

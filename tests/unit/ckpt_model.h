@@ -115,7 +115,7 @@ static CkptMeta model_meta(int64_t step) {
 }
 
 /* Saves weights, masters as links to them, and one set of moments, dealt to n_owner ranks. */
-static bool model_save(World *w, Arena *a, const char *dir, const CkptMeta *m, int n_owner, uint64_t stream, int keep_last, Err *e) {
+static inline bool model_save(World *w, Arena *a, const char *dir, const CkptMeta *m, int n_owner, uint64_t stream, int keep_last, Err *e) {
   Deal *weights = deal_model(a, n_owner, world_rank(w), false, stream), *moments = deal_model(a, n_owner, world_rank(w), false, stream + 1);
   deal_fill(weights, 0);
   deal_fill(moments, 1);
@@ -126,7 +126,7 @@ static bool model_save(World *w, Arena *a, const char *dir, const CkptMeta *m, i
 }
 
 /* Loads what model_save saved, the masters too. wrong: elements of this rank that are not as they should be. */
-static bool model_load(World *w, Arena *a, const char *file, int n_owner, bool replicate, uint64_t stream, int64_t *wrong, Err *e) {
+static inline bool model_load(World *w, Arena *a, const char *file, int n_owner, bool replicate, uint64_t stream, int64_t *wrong, Err *e) {
   Deal *deal[3];
   CkptSet set[3];
   static const char *const group[] = {"moments/m", "weights", "masters"};
@@ -144,7 +144,7 @@ static bool model_load(World *w, Arena *a, const char *file, int n_owner, bool r
 }
 
 /* Makes an empty directory of this name prefix, the same on all ranks. */
-static char *model_directory(World *w, Arena *a, const char *prefix) {
+static inline char *model_directory(World *w, Arena *a, const char *prefix) {
   char dir[128];
   snprintf(dir, sizeof dir, "%s/etalon-%s-XXXXXX", P_tmpdir, prefix);
   if (world_rank(w) == 0) CHECK(mkdtemp(dir), "mkdtemp %s", dir);
@@ -152,7 +152,7 @@ static char *model_directory(World *w, Arena *a, const char *prefix) {
   return arena_printf(a, "%s", dir);
 }
 
-static void model_remove(World *w, Arena *a, const char *dir) {
+static inline void model_remove(World *w, Arena *a, const char *dir) {
   comm_barrier(w);
   if (world_rank(w) == 0) CHECK(system(arena_printf(a, "rm -rf '%s'", dir)) == 0, "rm %s", dir);
 }
