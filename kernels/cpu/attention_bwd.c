@@ -57,8 +57,8 @@ static void bwd_delta(const BwdArgs *x, real *delta, int64_t local, int64_t t) {
   delta[local * x->T + t] = row_dot(x->d_o + h.at + t * h.stride, x->o + h.at + t * h.stride, x->a->head_dim);
 }
 
-/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. constant: the query sees one key in all, whose probability is always 1; dS
- * is then exactly 0, not what is left of dP - delta, which Adam would take for a direction. */
+/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. constant: the query sees one key in all, whose
+ * probability is always 1; dS is then exactly 0, not what is left of dP - delta, which Adam would take for a direction.       */
 static inline void bwd_row(real *restrict p, real *restrict ds, int64_t lo, int64_t hi, real scale, real lse, real delta, bool constant) {
   for (int j = 0; j < B; j++) {
     bool seen = j >= lo && j < hi;
