@@ -216,7 +216,7 @@ static void order_and_calls_change_no_bit(void **state) {
   static const int order[][N_WINDOW] = {{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {2, 0, 4, 1, 3}};
   static const int calls[][N_WINDOW] = {{5}, {1, 1, 1, 1, 1}, {2, 3}, {4, 1}}; /* windows per call */
   for (int i = 0; i < N_CASE; i++) {
-    if (!case_of(i).exact || i % 3 == 0) continue;
+    if (!case_of(i).exact || i % 5 != 2) continue;
     Rig t;
     open_rig(&t, case_of(i));
     char *zero = arena_alloc(&t.arena, t.acc.n, 1), *first = arena_alloc(&t.arena, t.acc.n, 1);
