@@ -22,7 +22,7 @@ typedef struct Check {
   CheckQuantity loss, counts, norm, grads, after_step1, ce, norms, after_last;
 } Check;
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------------------------------------------- */
 /* Sizes that memory is asked for must be those of data that the file really holds. */
 static bool check_sizes(Check *k, Err *e) {
   const GoldenConfig *m = k->model;
@@ -146,7 +146,7 @@ static void check_close(Check *k) {
   if (k->model) golden_close(k->golden);
 }
 
-/* ---- data in ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- data in --------------------------------------------------------------------------------------------------------------------- */
 static double real_at(const void *data, DType t, int64_t i) {
   return t == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
 }
@@ -201,7 +201,7 @@ static bool load_ids(Check *k, int64_t step, const char *what, int32_t *to, bool
   return ok;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- comparing -------------------------------------------------------------------------------------------------------------------- */
 static void compare_piece(Check *k, const StatePiece *p, const double *stored, int64_t stride, void *ctx) {
   DType t = job_dtype(&k->doc.c);
   for (int64_t r = 0; r < p->n_row; r++)
@@ -250,7 +250,7 @@ static bool compare_steps(Check *k, const double *ce, const double *norm, Err *e
   return true;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------------------------------------------------- */
 static bool run_step(Check *k, int64_t step, StepResult *r, Err *e) {
   const Config *c = &k->doc.c;
   if (load_ids(k, step, "tokens", exec_tokens(k->x, EXEC_TRAIN), false, e))

@@ -1,5 +1,6 @@
 #!/bin/sh
-# What `etalon check` must find: one changed number of every quantity, damage, a family that is not there. Exit code, one line that says it, nothing else on stderr.
+# What `etalon check` must find: one changed number of every quantity, damage, a family that is not there. Each time: the exit code, and one
+# line on stderr that says it.
 # check_finds.sh ETALON CHECK_ALTER GOLDEN.h5 MPIRUN...
 etalon=$1 alter=$2 golden=$3
 shift 3
