@@ -1,0 +1,1 @@
+etalon_test(NAME train_gradient KIND unit LIBS train straight)
