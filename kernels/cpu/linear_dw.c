@@ -1,7 +1,7 @@
-/* Weight gradient of a linear layer: dW += dy^T x over the rows of each group (kernel.h). The weight is cut into tiles that stay in a core's
- * cache; a tile takes all leaves of its group before the next tile starts. Exact sums: a leaf's product is rounded to the grid and added as
- * integers, so neither the order of leaves nor their spread over calls matters. Otherwise the products add up in the accumulator itself.
- * Tiles and the cuts of a leaf's rows depend on the geometry of the block and on the leaf alone.                                        */
+/* Weight gradient of a linear layer: dW += dy^T x over the rows of each group (kernel.h). The weight is cut into tiles that stay in a
+ * core's cache; a tile takes all leaves of its group before the next tile starts. Exact sums: a leaf's product is rounded to the grid and
+ * added as integers, so neither the order of leaves nor their spread over calls matters. Otherwise the products add up in the accumulator
+ * itself. Tiles and the cuts of a leaf's rows depend on the geometry of the block and on the leaf alone. */
 #include "cpu_kernels.h"
 #include "gemm.h"
 #include "leaf.h"
