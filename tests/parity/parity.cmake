@@ -4,3 +4,6 @@ foreach(table spine spine_wide even routing families)
   etalon_test(NAME parity_${table} KIND parity RANKS 2 TIMEOUT 180 COMMAND ${CMAKE_SOURCE_DIR}/tests/parity/parity.sh $<TARGET_FILE:etalon> "${parity_mpirun}"
     ${CMAKE_SOURCE_DIR}/tests/parity/${table}.table ${CMAKE_BINARY_DIR}/parity/${table})
 endforeach()
+# Measured bytes against planned ones; the second run has the same program on two ranks.
+etalon_test(NAME memory KIND parity LIBS train TIMEOUT 60)
+etalon_test(NAME memory_ranks KIND parity RANKS 2 TIMEOUT 60 COMMAND ${ETALON_MPIRUN} -n 2 $<TARGET_FILE:test_memory>)
