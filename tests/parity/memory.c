@@ -2,7 +2,7 @@
 #include "train/plan_verb.h"
 #include "unit/train_rig.h"
 
-/* In guard mode every buffer and workspace is filled with NaN bytes at its end, so that a value which happens to equal the paint cannot hide. */
+/* In guard mode NaN bytes are written over every buffer and workspace, so that a value which happens to equal the paint cannot hide. */
 static void assert_touched(Rig *r, const Touched *t, const char *what) {
   for (int g = REGION_P; g <= REGION_S; g++) {
     size_t measured = exec_touched(r->x, g), planned = touched_bytes(t, &r->job.mem, g);

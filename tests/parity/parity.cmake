@@ -1,8 +1,9 @@
 # Layout parity: tables of runs whose hashes must agree (parity.sh).
 string(REPLACE ";" " " parity_mpirun "${ETALON_MPIRUN}")
+set(parity_dir ${CMAKE_SOURCE_DIR}/tests/parity)
 foreach(table spine spine_wide even routing families)
-  etalon_test(NAME parity_${table} KIND parity RANKS 2 TIMEOUT 180 COMMAND ${CMAKE_SOURCE_DIR}/tests/parity/parity.sh $<TARGET_FILE:etalon> "${parity_mpirun}"
-    ${CMAKE_SOURCE_DIR}/tests/parity/${table}.table ${CMAKE_BINARY_DIR}/parity/${table})
+  etalon_test(NAME parity_${table} KIND parity RANKS 2 TIMEOUT 180
+    COMMAND ${parity_dir}/parity.sh $<TARGET_FILE:etalon> "${parity_mpirun}" ${parity_dir}/${table}.table ${CMAKE_BINARY_DIR}/parity/${table})
 endforeach()
 # Measured bytes against planned ones; the second run has the same program on two ranks.
 etalon_test(NAME memory KIND parity LIBS train TIMEOUT 60)

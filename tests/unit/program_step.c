@@ -145,7 +145,7 @@ static void bytes_by_hand(void **state) {
   Rig r;
   rig_plan(&r, RIG_ODD, 2, 0, 0, RIG_SETS("numerics.shards=1"));
   enum { LAYERS = 3, MOE = 2, E = 6 };
-  /* blocks: 2 for embed and for head (97 x 16), 6 in a layer (2 gains, q, k, v, o), 3 in the dense FFN (16 x 20), 1 in a router, 1 for the gain */
+  /* blocks: 2 for embed and head each (97 x 16), 6 in a layer (2 gains, q, k, v, o), 3 in the dense FFN, 1 in a router, 1 for the last gain */
   int64_t dense = 1024 * (2 + 2 + LAYERS * 6 + 3 + MOE * 1 + 1), expert = 1024 * (MOE * E * 3);
   assert_int_equal(r.job.params.n_flat[PGROUP_DENSE], dense);
   assert_int_equal(r.job.params.n_flat[PGROUP_EXPERT], expert);
