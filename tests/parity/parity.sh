@@ -1,5 +1,6 @@
 #!/bin/bash
-# Layout parity: runs of one group of a table must print the same hash lines (weights, gradients, moments) after every step.
+# Layout parity: runs of one group of a table must print the same hashes of weights, gradients and moments, the same loss, learning rate,
+# gradient norm and load after every step, and the same validation loss.
 #   parity.sh ETALON "MPIRUN ..." TABLE WORKDIR
 # A table, line by line (# begins a comment):
 #   config FILE             the runs' configuration, beside the table
@@ -30,26 +31,34 @@ expand() {         # settings with their short names written out, each after --s
   for s in "$@"; do sets+=(--set "${key[${s%%=*}]:-${s%%=*}}=${s#*=}"); done
 }
 
-hashes() {         # runs; its hash lines into $out, or the end of what it printed
-  $mpirun -n "$1" "$etalon" train "$config" --set log.hash_interval=1 "${sets[@]}" >log 2>&1 </dev/null
+hashes() {         # runs; what must be equal into $out, or the end of what it printed
+  rm -f metrics.jsonl
+  $mpirun -n "$1" "$etalon" train "$config" --set log.hash_interval=1 --set log.metrics=metrics.jsonl "${sets[@]}" >log 2>&1 </dev/null
   local rc=$?
   n_run=$((n_run + 1))
-  out=$(grep -ao 'step [0-9]* | hash .*' log | tr -d '\r')
+  out=$(sed -nE 's/^\{"iteration":([0-9]+),"hash":\{"weights":"(.*)","gradients":"(.*)","m":"(.*)","v":"(.*)"\}\}$/step \1 weights \2 gradients \3 moments \4 \5/p
+    s/^\{"iteration":([0-9]+),"consumed_samples":([0-9]+),(.*),"throughput.*("moe.load_max_over_mean":[^,}]*).*$/step \1 samples \2 \3,\4/p
+    s/^\{"iteration":([0-9]+),("lm loss validation".*)\}$/step \1 \2/p' metrics.jsonl)
   [ $rc = 0 ] && [ -n "$out" ] && return
   out="exit code $rc; $(tail -n 3 log)"
   return 1
 }
 
 explain() {        # reference, result: the first step that differs, and in what
-  local a b
+  local a b what=''
   while read -r a <&3 && read -r b <&4; do
     [ "$a" = "$b" ] && continue
     local -a x=($a) y=($b)
-    local what=''
-    [ "${x[5]}" = "${y[5]-}" ] || what+=' weights'
-    [ "${x[7]}" = "${y[7]-}" ] || what+=' gradients'
-    [ "${x[9]} ${x[10]}" = "${y[9]-} ${y[10]-}" ] || what+=' moments'
-    echo "  first difference at step ${x[1]}:${what:- the line itself}"
+    case $a in
+    *weights*)
+      [ "${x[3]}" = "${y[3]-}" ] || what+=' weights'
+      [ "${x[5]}" = "${y[5]-}" ] || what+=' gradients'
+      [ "${x[7]} ${x[8]}" = "${y[7]-} ${y[8]-}" ] || what+=' moments'
+      ;;
+    *validation*) what=' validation loss' ;;
+    *) what=' metrics' ;;
+    esac
+    echo "  first difference at step ${x[1]}:$what"
     printf '    reference: %s\n    this run:  %s\n' "$a" "$b"
     return
   done 3<<<"$1" 4<<<"$2"
