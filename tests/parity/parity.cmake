@@ -8,3 +8,5 @@ endforeach()
 # Measured bytes against planned ones; the second run has the same program on two ranks.
 etalon_test(NAME memory KIND parity LIBS train TIMEOUT 60)
 etalon_test(NAME memory_ranks KIND parity RANKS 2 TIMEOUT 60 COMMAND ${ETALON_MPIRUN} -n 2 $<TARGET_FILE:test_memory>)
+etalon_test(NAME resume KIND parity RANKS 2 TIMEOUT 120
+  COMMAND ${parity_dir}/resume.sh $<TARGET_FILE:etalon> "${parity_mpirun}" ${CMAKE_BINARY_DIR}/parity/resume)
