@@ -1,0 +1,4 @@
+# What goes wrong for a user, case by case.
+string(REPLACE ";" " " fault_mpirun "${ETALON_MPIRUN}")
+etalon_test(NAME fault_train KIND fault RANKS 2 TIMEOUT 180
+  COMMAND ${CMAKE_SOURCE_DIR}/tests/fault/train.sh $<TARGET_FILE:etalon> "${fault_mpirun}" ${CMAKE_BINARY_DIR}/fault/train)
