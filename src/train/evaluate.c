@@ -18,18 +18,20 @@ static bool fill(Exec *x, const Job *j, const TokenFile *f, int64_t chunk_first,
   return true;
 }
 
-bool evaluate_run(Exec *x, const Job *j, World *w, const TokenFile *f, EvalResult *out, Err *e) {
+bool evaluate_run(Exec *x, const Job *j, World *w, const TokenFile *f, const Stop *stop, EvalResult *out, Err *e) {
   int64_t n_seq = valid_count(f, j->eval.deal.seq_length);
   uint64_t sum = 0;
   *out = (EvalResult){0};
   StepResult r = {0};
-  for (int64_t first = 0; first < n_seq; first += job_eval_chunk(j)) {
+  for (int64_t first = 0; first < n_seq && !out->stopped; first += job_eval_chunk(j)) {
+    fault_at(world_fault(w), FAULT_EVAL_CHUNK, NULL);
     fill(x, j, f, first, n_seq, e);
     TRY(world_agree(w, e));
     exec_run(x, EXEC_EVAL, NULL, &r);
     sum += r.stat[STAT_LOSS];
     out->n_token += r.n_valid;
     out->fault |= r.fault;
+    if (stop && first + job_eval_chunk(j) < n_seq) out->stopped = stop_requested(stop, w);
   }
   if (out->n_token) out->loss = (double)(int64_t)sum / (double)(1ull << r.stat_shift) / (double)out->n_token;
   if (out->fault) out->loss = NAN;
