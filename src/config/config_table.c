@@ -155,7 +155,8 @@ static const ConfigKey table[] = {
     INT(checkpoint, compress, 0, 9, "0", "zlib's level; 0: not compressed. Compressed checkpoints are written by one rank"),
 
     INT(log, interval, 1, MAX_STEPS, "1", "steps between lines"),
-    INT(log, hash_interval, 0, MAX_STEPS, "0", "steps between hashes of weights, gradients and moments; 0: none"),
+    INT(log, hash_interval, 0, MAX_STEPS, "0", "steps between hashes of weights, gradients and moments, of every tensor in log.metrics; 0: none"),
+    BOOL(log, hash_values, "false", "at those steps log.metrics also has hashes of every value of the forward pass, and of every sequence: slow"),
     TEXT(log, metrics, "", "file of one JSON object per step; empty: none"),
 };
 /* clang-format on */
