@@ -32,6 +32,7 @@ static RowShare row_share(int64_t first, const CkptTensor *t, int64_t begin, int
 }
 
 static bool tensor_verify(Load *l, const CkptSet *s, const CkptTensor *t, RowShare r, int at, Err *e) {
+  pulse_beat(world_pulse(l->w));
   hid_t d = tensor_open(l->file, l->path, s->group, t, e);
   if (d < 0) return false;
   bool ok = tensor_hash_rows(d, t, r.from, r.to, l->buf, CKPT_CHUNK_BYTES, &l->hash.computed[at]);
@@ -134,6 +135,7 @@ static bool set_fill(Load *l, const CkptSet *s, Err *e) {
     ok = d >= 0;
     for (int k = x.start[t]; k < x.start[t + 1] && ok; k++) {
       const CkptPiece *p = &s->piece[x.order[k]];
+      pulse_beat(world_pulse(l->w));
       if (p->n_row > 0 && p->n_col > 0)
         ok = tensor_read(d, &s->tensor[t], p) || h5_fail(e, l->path, "/%s/%s cannot be read", s->group, s->tensor[t].name);
     }

@@ -17,6 +17,7 @@ static void hash_pieces(const Save *s) {
   for (int i = 0; i < s->n_set; hash += s->set[i++].n_tensor)
     for (int k = 0; k < s->set[i].n_piece; k++) {
       const CkptPiece *p = &s->set[i].piece[k];
+      pulse_beat(world_pulse(s->w));
       hash[p->tensor] += piece_hash(&s->set[i].tensor[p->tensor], p);
     }
 }
@@ -27,8 +28,9 @@ static void spread_hashes(Save *s) {
     for (int t = 0; t < s->set[i].n_tensor; t++) s->set[i].tensor[t].hash = s->hash[at++];
 }
 
-static bool write_run(int fd, const char *p, size_t bytes, uint64_t at) {
+static bool write_run(const Save *s, int fd, const char *p, size_t bytes, uint64_t at) {
   while (bytes > 0) {
+    pulse_beat(world_pulse(s->w));
     ssize_t n = pwrite(fd, p, bytes < WRITE_BYTES ? bytes : WRITE_BYTES, (off_t)at);
     if (n < 0 && errno != EINTR) return false;
     if (n <= 0) continue;
@@ -40,12 +42,12 @@ static bool write_run(int fd, const char *p, size_t bytes, uint64_t at) {
 }
 
 /* A piece of whole rows is one run in the file, any other a run per row. */
-static bool piece_write(int fd, const CkptTensor *t, const CkptPiece *p, uint64_t offset) {
+static bool piece_write(const Save *s, int fd, const CkptTensor *t, const CkptPiece *p, uint64_t offset) {
   size_t elem = dtype_size(t->dtype), run = (size_t)p->n_col * elem;
   uint64_t at = offset + (uint64_t)(p->row * t->cols + p->col) * elem;
-  if (p->n_col == t->cols) return write_run(fd, p->data, (size_t)p->n_row * run, at);
+  if (p->n_col == t->cols) return write_run(s, fd, p->data, (size_t)p->n_row * run, at);
   for (int64_t r = 0; r < p->n_row; r++)
-    if (!write_run(fd, (const char *)p->data + (size_t)r * run, run, at + (uint64_t)r * tensor_row_bytes(t))) return false;
+    if (!write_run(s, fd, (const char *)p->data + (size_t)r * run, run, at + (uint64_t)r * tensor_row_bytes(t))) return false;
   return true;
 }
 
@@ -66,7 +68,7 @@ static bool write_pieces(const Save *s, Err *e) {
       const CkptPiece *p = &s->set[i].piece[k];
       const CkptTensor *t = &s->set[i].tensor[p->tensor];
       bool fails = s->fault->point == FAULT_CKPT_PIECE && piece_fails(s, &s->set[i], t);
-      ok = !fails && piece_write(fd, t, p, offset[p->tensor]);
+      ok = !fails && piece_write(s, fd, t, p, offset[p->tensor]);
       if (!ok)
         err_set(e, ERR_CKPT, "%s: /%s/%s cannot be written: %s", s->part, s->set[i].group, t->name,
                 fails ? "a test said so" : strerror(errno));

@@ -30,6 +30,7 @@ void wave_recv(Channel *c, void *p, size_t bytes, int from) {
   if (!bytes) return;
   CHECK(w->n_recv < COMM_WAVE && bytes <= w->max_message, "wave: %d receives, %zu bytes", w->n_recv, bytes);
   w->expect[w->n_recv] = bytes;
+  w->recv_from = from;
   MPI_Irecv(p, (int)bytes, MPI_BYTE, from, COMM_TAG, c->g->comm, &w->request[w->n_recv++]);
 }
 
@@ -37,13 +38,21 @@ void wave_send(Channel *c, const void *p, size_t bytes, int to) {
   World *w = c->w;
   if (!bytes) return;
   CHECK(w->n_send < COMM_WAVE && bytes <= w->max_message, "wave: %d sends, %zu bytes", w->n_send, bytes);
+  w->send_to = to;
   MPI_Isend(p, (int)bytes, MPI_BYTE, to, COMM_TAG, c->g->comm, &w->request[COMM_WAVE + w->n_send++]);
   c->traffic->bytes += bytes;
   c->traffic->messages++;
 }
 
+/* World rank of a member of the channel's group. */
+static int channel_rank(const Channel *c, int member) {
+  bool whole = c->traffic->axes == AXES_WORLD; /* known before there is a mesh */
+  return whole ? member : mesh_group_rank(&c->w->mesh, c->w->rank, c->traffic->axes, member);
+}
+
 void wave_wait(Channel *c) {
   World *w = c->w;
+  wait_begin(w, c->traffic->axes, channel_rank(c, w->n_recv ? w->recv_from : w->send_to));
   MPI_Waitall(w->n_recv, w->request, w->status);
   for (int i = 0; i < w->n_recv; i++) {
     int got = 0;
@@ -52,6 +61,7 @@ void wave_wait(Channel *c) {
   }
   MPI_Waitall(w->n_send, w->request + COMM_WAVE, MPI_STATUSES_IGNORE);
   w->n_recv = w->n_send = 0;
+  wait_end(w);
 }
 
 /* The pieces, at most `most` bytes each, of those segments that go to or come from one peer. */
@@ -95,12 +105,18 @@ void channel_swap(Channel *c, const void *send, size_t send_bytes, int to, void 
               (Pieces){.base = recv, .seg = &in, .n = 1, .peer = from, .row_bytes = 1, .most = most});
 }
 
-void comm_barrier(World *w) { MPI_Barrier(w->all); }
+void comm_barrier(World *w) {
+  wait_begin(w, AXES_WORLD, -1);
+  MPI_Barrier(w->all);
+  wait_end(w);
+}
 
 void comm_bcast(World *w, void *p, size_t bytes, int root) {
   for (size_t at = 0; at < bytes; at += w->max_message) {
     size_t n = bytes - at < w->max_message ? bytes - at : w->max_message;
+    wait_begin(w, AXES_WORLD, root);
     MPI_Bcast((char *)p + at, (int)n, MPI_BYTE, root, w->all);
+    wait_end(w);
   }
 }
 

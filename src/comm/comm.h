@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "base/fault.h"
 #include "comm/mesh.h"
+#include "comm/pulse.h"
 
 typedef struct World World;
 
@@ -23,6 +24,7 @@ int  world_rank(const World *w);
 int  world_size(const World *w);
 int  world_local_size(const World *w);               /* ranks on this host */
 const char *world_library(const World *w);           /* name and version of the MPI library, one line */
+Pulse *world_pulse(World *w);                        /* where this rank says what it does (pulse.h) */
 Fault *world_fault(World *w);                        /* armed by world_open from the environment (base/fault.h) */
 /* The lowest failing rank's error becomes everybody's. Returns e->code == ERR_NONE. */
 bool world_agree(World *w, Err *e);

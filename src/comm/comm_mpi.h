@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include "base/fault.h"
 #include "comm/comm.h"
+#include "comm/pulse.h"
 
 enum {
   COMM_WAVE = 64,            /* messages in flight in each direction */
@@ -35,7 +36,18 @@ struct World {
   size_t stage_bytes;
   char library[COMM_LIBRARY_TEXT];
   Fault fault;
+  Mesh mesh;                                           /* of world_set_mesh */
+  int recv_from, send_to;                              /* members of the wave in flight; -1: none */
+  Pulse *pulse, no_pulse;                              /* shared with the watchdogs of this host, or not */
 };
+
+/* Around every wait, for the watchdog: the axis set, and the world rank that is waited for (-1: all). */
+static inline void wait_begin(World *w, AxisSet axes, int peer) {
+  atomic_store_explicit(&w->pulse->peer, peer, memory_order_relaxed);
+  atomic_store_explicit(&w->pulse->waits, axes, memory_order_relaxed);
+  pulse_beat(w->pulse);
+}
+static inline void wait_end(World *w) { atomic_store_explicit(&w->pulse->waits, 0, memory_order_relaxed); }
 
 /* A group in use: where to send and where to count. */
 typedef struct Channel { World *w; const WorldGroup *g; CommTraffic *traffic; } Channel;

@@ -54,6 +54,8 @@ bool world_open(World **out, Arena *a, int *argc, char ***argv, Err *e) {
     return err_set(e, ERR_CONFIG, "MPI does not start; launch with mpirun of the library that etalon was built with");
   die_set_hook(stop_all, NULL);
   World *w = *out = ARENA_NEW(a, World, 1);
+  w->pulse = &w->no_pulse;
+  w->recv_from = w->send_to = -1;
   MPI_Comm_dup(MPI_COMM_WORLD, &w->all);
   MPI_Comm_create_errhandler(mpi_failed, &w->handler);
   MPI_Comm_set_errhandler(w->all, w->handler); /* communicators split off later inherit it */
@@ -108,6 +110,7 @@ static int8_t world_split(World *w, const Mesh *m, AxisSet axes) {
 bool world_set_mesh(World *w, Arena *a, const Mesh *m, Err *e) {
   CHECK(m->world == w->size, "mesh of %d ranks in a world of %d", m->world, w->size);
   world_forget_mesh(w);
+  w->mesh = *m;
   ArenaMark mark = arena_mark(a);
   AxisSet *made = ARENA_NEW(a, AxisSet, COMM_MAX_GROUP); /* the set that each group was split for */
   made[1] = AXES_WORLD;
@@ -133,6 +136,7 @@ int world_size(const World *w) { return w->size; }
 int world_local_size(const World *w) { return w->local_size; }
 const char *world_library(const World *w) { return w->library; }
 Fault *world_fault(World *w) { return &w->fault; }
+Pulse *world_pulse(World *w) { return w->pulse; }
 
 void world_set_max_message(World *w, size_t bytes) {
   CHECK(bytes >= sizeof(uint64_t) && bytes <= max_message_default, "messages of at most %zu bytes", bytes);
@@ -141,8 +145,10 @@ void world_set_max_message(World *w, size_t bytes) {
 
 bool world_agree(World *w, Err *e) {
   int mine = e->code == ERR_NONE ? w->size : w->rank, first = w->size;
+  wait_begin(w, AXES_WORLD, -1);
   MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, w->all);
   if (first < w->size) MPI_Bcast(e, (int)sizeof *e, MPI_BYTE, first, w->all);
+  wait_end(w);
   return e->code == ERR_NONE;
 }
 

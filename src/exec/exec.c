@@ -94,16 +94,19 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *result) {
   x->env.stat_shift = s->p->num.shift;
   x->env.n_seq_global = r->deal.n_seq;
   x->env.n_token_global = r->deal.n_seq * r->deal.seq_length;
+  mishap_begin(x, r);
   for (int n = 0; n < s->n_ins; n++) {
     const Ins *i = &s->ins[n];
-    if (i->guard >= 0 && r->decision[i->guard] != i->action) continue;
+    if ((i->guard >= 0 && r->decision[i->guard] != i->action) || !mishap_before(x, r, n)) continue;
     if (x->o.guard) guard_before(x, r, i);
     double t = timer_now();
     ins_run[i->kind](x, r, i);
     x->ins_seconds[i->kind] += timer_now() - t;
+    mishap_after(x, r, n);
     if (x->o.guard) guard_after(x, r, n);
   }
   x->o.device->ops->sync(x->o.device);
+  mishap_end(x);
   x->result.loss_sum = (double)(int64_t)x->result.stat[STAT_LOSS] * (1.0 / (double)(1ull << s->p->num.shift));
   x->result.loss = x->result.n_valid ? x->result.loss_sum / (double)x->result.n_valid : 0;
   if (x->result.stat[STAT_FAULT]) x->result.fault = true, x->result.loss = x->result.loss_sum = x->result.grad_norm = NAN;

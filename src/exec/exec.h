@@ -41,6 +41,9 @@ int32_t *exec_tokens(Exec *x, int which);
 int32_t *exec_labels(Exec *x, int which);
 /* Collective. n_seq: sequences of this rank's share that are really there (< share only for evaluation's tail: the rest is not run). u: NULL for evaluation. */
 void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *r);
+/* Collective, after a training step with a fault, its inputs filled in again: repeats the step without its update and says in `text` which value was the first
+ * that is not finite, on this rank. Returns the number of its instruction; -1: all were finite. */
+int exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size);
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx);
 
 /* Parameters and optimizer state. A state's array is flat (params.h): weights and accumulators whole, moments from the first owned element on. */

@@ -24,6 +24,7 @@ struct Exec {
   StepEnv env;
   StepResult result;
   ExecTap *tap; void *tap_ctx;
+  bool searching; int first_bad;    /* exec_find_nonfinite: the first instruction whose output is not finite, or -1 */
   double seconds[N_OP][N_PASS], ins_seconds[N_INS];
 };
 
@@ -47,6 +48,12 @@ void ins_reduce(Exec *x, StepRun *r, const Ins *i);
 void ins_norm(Exec *x, StepRun *r, const Ins *i);
 void ins_update(Exec *x, StepRun *r, const Ins *i);
 void ins_gather(Exec *x, StepRun *r, const Ins *i);
+
+/* mishap.c: signs of life, a test's faults, the search for the first value that is not finite. */
+void mishap_begin(Exec *x, StepRun *r);
+bool mishap_before(Exec *x, StepRun *r, int n);     /* false: instruction n is left out */
+void mishap_after(Exec *x, StepRun *r, int n);
+void mishap_end(Exec *x);
 
 /* guard.c */
 void guard_paint(void *p, size_t n);

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/timer.h"
+#include "comm/watchdog.h"
 #include "train/evaluate.h"
 #include "train/lr.h"
 #include "train/metrics.h"
@@ -19,7 +20,7 @@ typedef struct Trainer {
   TokenFile train, valid; bool has_valid;
   Sampler sampler;
   Session s;
-  Metrics metrics; Watch watch; Stop stop; Saver saver;
+  Metrics metrics; Watch watch; Stop stop; Saver saver; Watchdog *watchdog;
   uint64_t hash[N_VIEW]; int64_t hash_step;
   int64_t step, consumed;
   const char *stopped;              /* NULL, or why: somebody asked for it */
@@ -61,6 +62,7 @@ static bool fill_batch(Trainer *t, Err *e) {
 
 static bool evaluate(Trainer *t, Err *e) {
   EvalResult r;
+  pulse_doing(world_pulse(t->world), "evaluating");
   TRY(evaluate_run(t->s.x, &t->s.job, t->world, &t->valid, &t->stop, &r, e));
   t->stopped = r.stopped;
   if (r.stopped) metrics_event(&t->metrics, t->step, "evaluation given up", r.stopped);
@@ -83,19 +85,33 @@ static void log_hash(Trainer *t) {
 
 static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
+/* Nothing was updated, so the step can be run again to find out where it went wrong; the rank and instruction that come first are named. */
+static bool say_fault(Trainer *t, int64_t it, const UpdateArgs *u, Err *e) {
+  char bad[128], where[192] = "every value is finite, so a gradient is too large for its sum";
+  TRY(fill_batch(t, e));
+  int n = exec_find_nonfinite(t->s.x, u, bad, sizeof bad);
+  uint64_t mine = n < 0 ? 0 : UINT64_MAX - (uint64_t)n, first = mine;
+  comm_allreduce_max_u64(t->world, AXES_WORLD, &first, 1);
+  if (first) snprintf(where, sizeof where, "the first value that is not comes from %s on rank %d", bad, world_rank(t->world));
+  if (mine == first)
+    err_set(e, ERR_NONFINITE, "step %lld: a loss or gradient is not finite or beyond its bound: %s; the weights are those of step %lld. Lower optimizer.lr, or set optimizer.on_nonfinite: skip",
+            (long long)it, where, (long long)t->step);
+  return world_agree(t->world, e);
+}
+
 static bool train_step(Trainer *t, Err *e) {
   const Config *c = t->c;
+  int64_t it = t->step + 1;
+  pulse_step(world_pulse(t->world), it);
+  pulse_doing(world_pulse(t->world), "reading data");
   fault_at(world_fault(t->world), FAULT_TRAIN_STEP, NULL);
   TRY(fill_batch(t, e));
-  int64_t it = t->step + 1;
   UpdateArgs u = {.lr = lr_at(c, it), .beta1 = c->optimizer.adam_beta1, .beta2 = c->optimizer.adam_beta2, .eps = c->optimizer.adam_eps,
                   .weight_decay = c->optimizer.weight_decay, .clip_grad = c->optimizer.clip_grad, .t = it};
   StepResult r;
   watch_before(&t->watch, it);
   exec_run(t->s.x, EXEC_TRAIN, &u, &r);
-  if (r.fault && c->optimizer.on_nonfinite == NONFINITE_STOP)
-    return err_set(e, ERR_NONFINITE, "step %lld: a loss or gradient is not finite or beyond its bound (loss %g, gradient norm %g); the weights are those of step %lld. Lower optimizer.lr, or set optimizer.on_nonfinite: skip",
-                   (long long)it, r.loss, r.grad_norm, (long long)t->step);
+  if (r.fault && c->optimizer.on_nonfinite == NONFINITE_STOP) return say_fault(t, it, &u, e);
   t->step = it;
   t->consumed += c->train.global_batch_size;
   metrics_step(&t->metrics, &r, it, t->consumed, u.lr);
@@ -135,8 +151,10 @@ static void say_hello(const Trainer *t, Log *log) {
 }
 
 static bool run(Trainer *t, const char *resume, Err *e) {
+  TRY(watchdog_open(&t->watchdog, t->world, t->arena, t->c->train.hang_seconds, e));
   TRY(trainer_open(t, e));
   say_hello(t, &t->log);
+  pulse_doing(world_pulse(t->world), resume ? "loading a checkpoint" : "making initial weights");
   if (resume) TRY(state_load(t->s.x, &t->s.job, t->world, resume, &t->step, &t->consumed, &t->log, e));
   else state_init(t->s.x, &t->s.job);
   stop_open(&t->stop, t->c->train.stop_file, t->c->train.max_minutes);
@@ -157,5 +175,6 @@ bool train_run(World *w, Arena *a, const Config *c, const char *config_text, con
   Err unheard = {0};
   saver_finish(&t->saver, &unheard);   /* a run that ends badly still ends the save that is under way */
   trainer_close(t);
+  watchdog_close(t->watchdog);
   return ok;
 }

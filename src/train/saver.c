@@ -53,6 +53,7 @@ static void save_behind(Saver *s, const StateSave *now, double begin) {
 bool saver_save(Saver *s, int64_t step, int64_t consumed, Err *e) {
   double begin = timer_now();
   if (s->saved_step == step) return true;
+  pulse_doing(world_pulse(s->world), "saving a checkpoint");
   TRY(saver_finish(s, e));
   ArenaMark mark = arena_mark(s->job->arena);
   StateSave now;

@@ -1,0 +1,104 @@
+/* What may go wrong in a step, and how it is seen: each instruction is a sign of life for the watchdog and a fault point for tests, and after a fault the step
+ * can be repeated to find the value that was bad first. The repetition is exact: steps are deterministic and nothing was updated. */
+#include <math.h>
+#include <string.h>
+
+#include "exec/exec_state.h"
+
+enum { NAME = 128 };
+
+static void name_of(const void *list, int place, char *buf, size_t size) {
+  const Step *s = list;
+  if (place >= 0 && place < s->n_ins) ins_name(s, &s->ins[place], buf, size);
+}
+
+void mishap_begin(Exec *x, StepRun *r) { pulse_list(world_pulse(x->o.world), r->s, name_of); }
+void mishap_end(Exec *x) { pulse_list(world_pulse(x->o.world), NULL, NULL); }
+
+/* ---- outputs ---------------------------------------------------------------------------------------------------------------------- */
+
+/* A buffer of real numbers with the bytes that are really there. */
+typedef struct Reals {
+  char *p;
+  size_t bytes;
+  DType type;
+} Reals;
+static Reals reals_of(const Exec *x, const StepRun *r, BufId b) {
+  const Step *s = r->s;
+  if (b == NO_BUF || (s->buf[b].kind != BUF_VALUE && s->buf[b].kind != BUF_GRAD)) return (Reals){0};
+  const Buf *f = &s->buf[b];
+  const Value *v = &s->p->val[f->val];
+  if (v->dtype != DT_F32 && v->dtype != DT_F64) return (Reals){0};
+  int64_t n_row = v->rows_from == NO_VAL ? 0 : r->n_row[f->mb * s->n_plan + s->plan_number[v->rows_from]];
+  return (Reals){exec_ptr(x, s, b), buf_bytes(s, f, r->view[f->mb].n_token, n_row), v->dtype};
+}
+
+/* What an instruction writes: values forward, gradients backward. */
+static const BufId *outputs(const Ins *i, int *n) {
+  bool back = i->kind == INS_KERNEL && i->pass == PASS_BWD_X;
+  bool none = (i->kind != INS_KERNEL && i->kind != INS_SUM) || (i->kind == INS_KERNEL && i->pass == PASS_BWD_W);
+  *n = none ? 0 : back ? MAX_IN : MAX_OUT;
+  return back ? i->d_in : i->out;
+}
+
+static bool all_finite(Reals a) {
+  bool ok = true;
+  if (a.type == DT_F64)
+    for (size_t k = 0; k < a.bytes / sizeof(double); k++) ok &= isfinite(((const double *)(const void *)a.p)[k]) != 0;
+  else
+    for (size_t k = 0; k < a.bytes / sizeof(float); k++) ok &= isfinite(((const float *)(const void *)a.p)[k]) != 0;
+  return ok;
+}
+
+static bool output_is_finite(const Exec *x, const StepRun *r, const Ins *i) {
+  int n;
+  const BufId *out = outputs(i, &n);
+  bool ok = true;
+  for (int k = 0; k < n; k++) ok = ok && all_finite(reals_of(x, r, out[k]));
+  return ok;
+}
+
+/* One NaN in each output. */
+static void output_spoil(const Exec *x, const StepRun *r, const Ins *i) {
+  int n;
+  const BufId *out = outputs(i, &n);
+  for (int k = 0; k < n; k++) {
+    Reals a = reals_of(x, r, out[k]);
+    if (a.bytes) memset(a.p, 0xff, dtype_size(a.type));
+  }
+}
+
+/* ---- around an instruction ---------------------------------------------------------------------------------------------------------- */
+
+bool mishap_before(Exec *x, StepRun *r, int n) {
+  InsKind kind = r->s->ins[n].kind;
+  pulse_place(world_pulse(x->o.world), n);
+  Fault *f = world_fault(x->o.world);
+  if (f->point == FAULT_EXEC_INS && f->action != FAULT_ACT_NAN) {
+    char name[NAME];
+    fault_strike(f, FAULT_EXEC_INS, ins_name(r->s, &r->s->ins[n], name, sizeof name));
+  }
+  return !x->searching || (kind != INS_UPDATE && kind != INS_GATHER);
+}
+
+void mishap_after(Exec *x, StepRun *r, int n) {
+  const Ins *i = &r->s->ins[n];
+  Fault *f = world_fault(x->o.world);
+  if (f->point == FAULT_EXEC_INS && f->action == FAULT_ACT_NAN) {
+    char name[NAME];
+    if (fault_strike(f, FAULT_EXEC_INS, ins_name(r->s, i, name, sizeof name)) == FAULT_ACT_NAN) output_spoil(x, r, i);
+  }
+  if (x->searching && x->first_bad < 0 && !output_is_finite(x, r, i)) x->first_bad = n;
+}
+
+int exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size) {
+  StepResult r, was = x->result;
+  x->searching = true;
+  x->first_bad = -1;
+  exec_run(x, EXEC_TRAIN, u, &r);
+  x->searching = false;
+  x->result = was;
+  text[0] = 0;
+  if (x->first_bad >= 0) name_of(x->run[EXEC_TRAIN].s, x->first_bad, text, size);
+  return x->first_bad;
+}
