@@ -9,6 +9,7 @@
 #include "train/check.h"
 #include "train/compare.h"
 #include "train/eval_verb.h"
+#include "train/golden_verb.h"
 #include "train/loop.h"
 #include "train/plan_verb.h"
 #include "train/sample.h"
@@ -19,7 +20,7 @@ enum { MAX_ARGS = 256, ARENA_CAP_GIB = 64 };
 
 /* Options that any verb may declare. */
 typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, OPT_PROMPT, OPT_TOKENS,
-               OPT_TEMPERATURE, OPT_SEED, OPT_TOLERANCE, N_OPT } OptId;
+               OPT_TEMPERATURE, OPT_SEED, OPT_TOLERANCE, OPT_STEPS, N_OPT } OptId;
 typedef struct Args {
   const char *pos[MAX_ARGS]; int n_pos;
   const char *sets[MAX_ARGS]; int n_sets;
@@ -45,6 +46,7 @@ static const struct { const char *name; bool takes_value; const char *help; } op
     [OPT_TOKENS] = {"--tokens", true, "N: at most N bytes of continuation (default 200); it stops where a document ends"},
     [OPT_TEMPERATURE] = {"--temperature", true, "T: below 1 the likelier bytes gain; 0: always the likeliest (default 0.8)"},
     [OPT_TOLERANCE] = {"--tolerance", true, "T: relative differences up to T are none; hashes are not compared then (default 0: bits)"},
+    [OPT_STEPS] = {"--steps", true, "N: training steps in the file (default 5)"},
     [OPT_SEED] = {"--seed", true, "S: of the draws (default: train.seed)"},
 };
 
@@ -68,22 +70,27 @@ static bool read_real(const Args *args, OptId o, double most, double *out, Err *
   return true;
 }
 
+/* Settings below those of the command line; the same list on all ranks. */
+typedef struct Sets { const char **text; int n; } Sets;
+static Sets add_sets(Arena *a, const char *const *below, int n, const Args *args) {
+  Sets s = {ARENA_NEW(a, const char *, n + args->n_sets + 1), n + args->n_sets};
+  for (int i = 0; i < n; i++) s.text[i] = below[i];
+  for (int i = 0; i < args->n_sets; i++) s.text[n + i] = args->sets[i];
+  return s;
+}
 /* The configuration that a checkpoint carries, but the layout that this world has: data parallel, unless the command line says more. */
-static bool config_of_checkpoint(Arena *a, const Args *args, ConfigDoc *doc, Err *e) {
+static bool config_of_checkpoint(World *w, Arena *a, const Args *args, ConfigDoc *doc, Err *e) {
   static const char *const layout[] = {"layout.dp=0", "layout.tp=1", "layout.pp=1", "layout.ep=1", "layout.etp=1", "layout.cp=1"};
-  enum { N_LAYOUT = sizeof layout / sizeof *layout };
-  const char **sets = ARENA_NEW(a, const char *, N_LAYOUT + args->n_sets);
+  Sets s = add_sets(a, layout, (int)(sizeof layout / sizeof *layout), args);
   char *file;
   const char *text = weights_config(a, args->opt[OPT_RESUME], &file, e);
-  if (!text) return false;
-  memcpy(sets, layout, sizeof layout);
-  memcpy(sets + N_LAYOUT, args->sets, (size_t)args->n_sets * sizeof *sets);
-  return config_read_text(doc, a, file, text, sets, N_LAYOUT + args->n_sets, e);
+  if (text && config_read_text(doc, a, file, text, s.text, s.n, e)) config_resolve(doc, world_size(w), e);
+  return world_agree(w, e);
 }
-/* path NULL: that of the checkpoint. The same on all ranks. */
-static bool read_config(World *w, Arena *a, const Args *args, const char *path, ConfigDoc *doc, Err *e) {
-  bool ok = path ? config_read(doc, a, path, args->sets, args->n_sets, e) : config_of_checkpoint(a, args, doc, e);
-  if (ok) config_resolve(doc, world_size(w), e);
+/* Of the file that is named, else of the checkpoint. */
+static bool read_config(World *w, Arena *a, const Args *args, ConfigDoc *doc, Err *e) {
+  if (!args->n_pos) return config_of_checkpoint(w, a, args, doc, e);
+  if (config_read(doc, a, args->pos[0], args->sets, args->n_sets, e)) config_resolve(doc, world_size(w), e);
   return world_agree(w, e);
 }
 
@@ -124,8 +131,18 @@ static bool verb_check(World *w, Arena *a, const Args *args, Err *e) {
 
 static bool verb_eval(World *w, Arena *a, const Args *args, Err *e) {
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
-  TRY(needs_resume(args, e) && read_config(w, a, args, args->pos[0], doc, e));
+  TRY(needs_resume(args, e) && read_config(w, a, args, doc, e));
   return eval_verb(w, a, &doc->c, args->opt[OPT_RESUME], stdout, e);
+}
+
+static bool verb_golden(World *w, Arena *a, const Args *args, Err *e) {
+  ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
+  int n_step = 5, n;
+  TRY(read_number(args, OPT_STEPS, 1, &n_step, e));
+  const char *const *below = golden_verb_sets(a, n_step, &n);
+  Sets s = add_sets(a, below, n, args);
+  if (config_read(doc, a, args->pos[0], s.text, s.n, e)) config_resolve(doc, world_size(w), e);
+  return world_agree(w, e) && golden_verb(w, a, &doc->c, args->pos[1], args->opt[OPT_RESUME], stdout, e);
 }
 
 static bool verb_sample(World *w, Arena *a, const Args *args, Err *e) {
@@ -133,7 +150,7 @@ static bool verb_sample(World *w, Arena *a, const Args *args, Err *e) {
   int n_token = 200, seed = -1;
   SampleArgs s = {.prompt = args->opt[OPT_PROMPT] ? args->opt[OPT_PROMPT] : "", .temperature = 0.8};
   TRY(needs_resume(args, e) && read_number(args, OPT_TOKENS, 1, &n_token, e) && read_number(args, OPT_SEED, 0, &seed, e));
-  TRY(read_real(args, OPT_TEMPERATURE, 100, &s.temperature, e) && read_config(w, a, args, args->pos[0], doc, e));
+  TRY(read_real(args, OPT_TEMPERATURE, 100, &s.temperature, e) && read_config(w, a, args, doc, e));
   s.n_token = n_token, s.seed = seed >= 0 ? (uint64_t)seed : (uint64_t)doc->c.train.seed;
   return sample_verb(w, a, &doc->c, args->opt[OPT_RESUME], &s, stdout, e);
 }
@@ -182,6 +199,7 @@ static const Verb verbs[] = {
     {"check", "FILE.h5 [--set key=value ...]", "train a golden file's model and compare every number with it", BIT(OPT_SET), 1, 1, true, verb_check},
     {"eval", "[CONFIG] --resume CKPT [--set key=value ...]", "validation loss of a checkpoint over all tokens of data.valid; CONFIG left out: the checkpoint's own, without its layout", BIT(OPT_SET) | BIT(OPT_RESUME), 0, 1, true, verb_eval},
     {"sample", "[CONFIG] --resume CKPT --prompt TEXT [--tokens N] [--temperature T] [--seed S]", "text as a checkpoint continues it (byte tokenizer)", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PROMPT) | BIT(OPT_TOKENS) | BIT(OPT_TEMPERATURE) | BIT(OPT_SEED), 0, 1, true, verb_sample},
+    {"golden", "CONFIG OUT.h5 [--steps N] [--resume CKPT] [--set key=value ...]", "write reference numbers of this model and data, for `check` and for tests of other trainers", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_STEPS), 2, 2, true, verb_golden},
     {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false, verb_data},
     {"compare", "A B [--tolerance T]", "where two runs part: of metrics (JSONL), golden files or checkpoints; exit code 0 equal, 7 different", BIT(OPT_TOLERANCE), 2, 2, false, verb_compare},
     {"ckpt", "list DIR | show PATH | verify PATH | diff A B [--tolerance T]", "look at checkpoints", BIT(OPT_TOLERANCE), 2, 3, false, verb_ckpt},

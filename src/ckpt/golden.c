@@ -12,6 +12,7 @@ struct Golden {
   int64_t bytes; /* size of the file: nothing in it can be larger */
   const char *path;
   GoldenConfig config;
+  const char *numerics;
   GoldenTensor *weights;
   int n_weights;
 };
@@ -53,6 +54,16 @@ static char *config_attribute(hid_t attr, hid_t type, Arena *a) {
   if (strnlen(text, MAX_CONFIG_BYTES) < MAX_CONFIG_BYTES) copy = arena_printf(a, "%s", text);
   H5free_memory(text);
   return copy;
+}
+
+/* Files of the oracle have none. */
+static bool numerics_load(Golden *g, Arena *a, Err *e) {
+  if (H5Aexists(g->file, "numerics") <= 0) return true;
+  hid_t attr = H5Aopen(g->file, "numerics", H5P_DEFAULT), type = attr < 0 ? -1 : H5Aget_type(attr);
+  g->numerics = type < 0 ? NULL : config_attribute(attr, type, a);
+  if (type >= 0) H5Tclose(type);
+  if (attr >= 0) H5Aclose(attr);
+  return g->numerics || err_set(e, ERR_CKPT, "the attribute numerics is not one string");
 }
 
 static bool config_load(Golden *g, Arena *a, Err *e) {
@@ -225,7 +236,7 @@ static bool open_file(Golden *g, Arena *a, Err *e) {
   if (H5Fis_hdf5(g->path) <= 0) return err_set(e, ERR_CKPT, "not an HDF5 file");
   g->file = H5Fopen(g->path, H5F_ACC_RDONLY, H5P_DEFAULT);
   if (g->file < 0) return err_set(e, ERR_CKPT, "HDF5 can't open it: truncated or damaged");
-  if (config_load(g, a, e) && weights_list(g, a, e)) return true;
+  if (config_load(g, a, e) && numerics_load(g, a, e) && weights_list(g, a, e)) return true;
   H5Fclose(g->file);
   return false;
 }
@@ -283,4 +294,5 @@ bool golden_open(Golden **g, Arena *a, const char *path, Err *e) {
 
 void golden_close(Golden *g) { H5Fclose(g->file); }
 const GoldenConfig *golden_config(const Golden *g) { return &g->config; }
+const char *golden_numerics(const Golden *g) { return g->numerics; }
 const GoldenTensor *golden_weights(const Golden *g, int *n) { return *n = g->n_weights, g->weights; }

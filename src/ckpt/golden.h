@@ -36,6 +36,8 @@ typedef struct Golden Golden;
 bool golden_open(Golden **g, Arena *a, const char *path, Err *e);
 void golden_close(Golden *g);
 const GoldenConfig *golden_config(const Golden *g);
+/* "key=value key=value ...": what a file of `etalon golden` was computed with, so that bits can be compared; NULL in the oracle's files. */
+const char *golden_numerics(const Golden *g);
 const GoldenTensor *golden_weights(const Golden *g, int *n);   /* [n], by Hugging Face name, linears [out, in] */
 
 /* `name` is a path in the file: "weights/NAME", "step1/grads/NAME", "steps/3/tokens", "train/ce" ... */
@@ -47,6 +49,8 @@ bool golden_read_i64(Golden *g, const char *name, int64_t *out, int64_t n, Err *
 
 /* The attribute `config` from its text: JSON with exactly the keys of GoldenConfig. Errors as golden_open's. */
 bool golden_config_parse(const char *text, GoldenConfig *c, Arena *a, Err *e);
+/* The other way: JSON text with every key. */
+char *golden_config_text(const GoldenConfig *c, Arena *a);
 /* The config as "key=value" strings for config_read's `sets`: model, optimizer, batch, sequence, steps; the auxiliary loss over the
  * whole batch, as the oracle has it, and therefore the schedule all_forward. Data, layout and numerics are left to the caller. Returns
  * [*n], in `a`. */

@@ -1,6 +1,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "ckpt/golden.h"
@@ -154,6 +155,48 @@ bool golden_config_parse(const char *text, GoldenConfig *c, Arena *a, Err *e) {
   bool ok = config_object(o, c, a, e);
   json_decref(o);
   return ok;
+}
+
+/* ---- as text ------------------------------------------------------------------------------------------------------------------------- */
+
+static void put_key(FILE *f, const Key *k, const GoldenConfig *c) {
+  const char *at = (const char *)c + k->offset;
+  bool zero = k->kind == KEY_INT ? *(const int64_t *)at == 0 : k->kind == KEY_REAL && *(const double *)at == 0;
+  fprintf(f, "\"%s\": ", k->name);
+  if (k->nullable && zero)
+    fputs("null", f);
+  else if (k->kind == KEY_INT)
+    fprintf(f, "%lld", (long long)*(const int64_t *)at);
+  else if (k->kind == KEY_REAL)
+    fprintf(f, "%.17g", *(const double *)at);
+  else if (k->kind == KEY_BOOL)
+    fputs(*(const bool *)at ? "true" : "false", f);
+  else if (k->kind == KEY_TEXT)
+    fprintf(f, "\"%s\"", *(const char *const *)at);
+}
+
+static void put_pairs(FILE *f, const GoldenConfig *c) {
+  fputs("\"ignore\": [", f);
+  for (int64_t i = 0; i < c->n_ignore; i++)
+    fprintf(f, "%s[%lld, %lld]", i ? ", " : "", (long long)c->ignore[2 * i], (long long)c->ignore[2 * i + 1]);
+  fputc(']', f);
+}
+
+char *golden_config_text(const GoldenConfig *c, Arena *a) {
+  size_t room = 8192 + (size_t)c->n_ignore * 48;
+  char *text = ARENA_NEW(a, char, room);
+  FILE *f = fmemopen(text, room, "w");
+  CHECK(f, "fmemopen");
+  for (int i = 0; i < N_KEYS; i++) {
+    fputs(i ? ", " : "{", f);
+    if (KEYS[i].kind == KEY_PAIRS)
+      put_pairs(f, c);
+    else
+      put_key(f, &KEYS[i], c);
+  }
+  fputc('}', f);
+  fclose(f);
+  return text;
 }
 
 /* ---- as settings ----------------------------------------------------------------------------------------------------------------- */

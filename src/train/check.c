@@ -45,16 +45,37 @@ static bool check_sizes(Check *k, Err *e) {
   return true;
 }
 
+enum { N_NUMERICS = 3 };
+/* A file that this program wrote says in which windows and shards sums were made: the same ones give the same bits. Returns their number. */
+static int file_sets(Check *k, const char **out, int most, Err *e) {
+  static const char *const known[] = {"numerics.mode=", "numerics.window=", "numerics.shards="};
+  const char *text = golden_numerics(k->golden);
+  int n = 0;
+  while (text && *text) {
+    size_t length = strcspn(text, " ");
+    const char *set = arena_printf(k->arena, "%.*s", (int)length, text);
+    bool fine = false;
+    for (int i = 0; i < N_NUMERICS && n < most; i++) fine = fine || !strncmp(set, known[i], strlen(known[i]));
+    if (!fine) return err_set(e, ERR_CKPT, "%s: its attribute numerics holds \"%.64s\"", k->file, set), 0;
+    out[n++] = set;
+    text += length + (text[length] == ' ');
+  }
+  return n;
+}
+
 static bool read_config(Check *k, const char *const *sets, int n_sets, Err *e) {
   static const char *const fixed[] = {"layout.dp=0", "numerics.window=4", "numerics.dtype=fp64", "memory.guard=true"};
   enum { N_FIXED = sizeof fixed / sizeof *fixed };
-  int n;
+  const char *own[N_NUMERICS];
+  int n, n_own = file_sets(k, own, N_NUMERICS, e);
   const char *const *from_file = golden_config_sets(k->model, k->arena, &n);
-  const char **all = ARENA_NEW(k->arena, const char *, n + N_FIXED + n_sets);
+  const char **all = ARENA_NEW(k->arena, const char *, n + N_FIXED + n_own + n_sets);
   memcpy(all, from_file, (size_t)n * sizeof *all);
   memcpy(all + n, fixed, sizeof fixed);
-  memcpy(all + n + N_FIXED, sets, (size_t)n_sets * sizeof *all);
-  return config_read(&k->doc, k->arena, NULL, all, n + N_FIXED + n_sets, e) && config_resolve(&k->doc, world_size(k->world), e);
+  memcpy(all + n + N_FIXED, own, (size_t)n_own * sizeof *all);
+  memcpy(all + n + N_FIXED + n_own, sets, (size_t)n_sets * sizeof *all);
+  return e->code == ERR_NONE && config_read(&k->doc, k->arena, NULL, all, n + N_FIXED + n_own + n_sets, e) &&
+         config_resolve(&k->doc, world_size(k->world), e);
 }
 
 static bool open_device(Check *k, Err *e) {

@@ -2,12 +2,7 @@
 
 #include <string.h>
 
-/* value: name in the program, inside a layer where `layered`. stored: name in the file, inside step1/ or step1/layers/I/. */
-static const struct {
-  const char *value, *stored, *title;
-  bool layered;
-  Judge judge;
-} tapped[CHECK_TAPS] = {
+const CheckTap check_tap[CHECK_TAPS] = {
     {"head", "logits", "step1/logits", false, JUDGE_EACH},
     {"attn.o", "attn_out", "step1/attn_out", true, JUDGE_EACH},
     {"hidden", "hidden", "step1/hidden", true, JUDGE_EACH},
@@ -19,10 +14,10 @@ static const struct {
 
 static bool value_is(const Program *p, ValId v, int row) {
   const Value *val = &p->val[v];
-  if ((val->kind != VAL_ACT && val->kind != VAL_INDEX) || tapped[row].layered != (val->layer >= 0)) return false;
+  if ((val->kind != VAL_ACT && val->kind != VAL_INDEX) || check_tap[row].layered != (val->layer >= 0)) return false;
   const char *name = val->name;
-  if (tapped[row].layered) name = strchr(name, '.') ? strchr(name, '.') + 1 : name; /* "L03.moe.out" */
-  return !strcmp(name, tapped[row].value);
+  if (check_tap[row].layered) name = strchr(name, '.') ? strchr(name, '.') + 1 : name; /* "L03.moe.out" */
+  return !strcmp(name, check_tap[row].value);
 }
 
 static int64_t full_width(const Value *v) { return shard_begin(&v->cut, v->cut.n); }
@@ -42,19 +37,19 @@ static bool open_row(CheckTaps *t, const Program *p, Arena *a, Golden *g, int ro
   int n = 0;
   for (ValId v = 0; v < p->n_val; v++) n += value_is(p, v, row);
   if (!n) return true;
-  bool equal = tapped[row].judge == JUDGE_EQUAL;
+  bool equal = check_tap[row].judge == JUDGE_EQUAL;
   CheckQuantity *q = &t->quantity[t->n++];
-  *q = quantity_new(a, tapped[row].title, n, tapped[row].judge, equal ? 0 : tolerance);
+  *q = quantity_new(a, check_tap[row].title, n, check_tap[row].judge, equal ? 0 : tolerance);
   int item = 0;
   for (ValId v = 0; v < p->n_val; v++) {
     if (!value_is(p, v, row)) continue;
     const Value *val = &p->val[v];
     int64_t size = t->deal.n_seq * t->deal.seq_length * full_width(val);
-    const char *path = val->layer < 0 ? arena_printf(a, "step1/%s", tapped[row].stored)
-                                      : arena_printf(a, "step1/layers/%d/%s", val->layer, tapped[row].stored);
+    const char *path = val->layer < 0 ? arena_printf(a, "step1/%s", check_tap[row].stored)
+                                      : arena_printf(a, "step1/layers/%d/%s", val->layer, check_tap[row].stored);
     double *golden;
     TRY(read_golden(g, a, path, val, size, &golden, e));
-    q->item[item] = (CheckItem){.name = val->layer < 0 ? tapped[row].stored : arena_printf(a, "layer %d", val->layer), .size = size};
+    q->item[item] = (CheckItem){.name = val->layer < 0 ? check_tap[row].stored : arena_printf(a, "layer %d", val->layer), .size = size};
     t->place[v] = (TapPlace){q, item++, golden};
   }
   return true;

@@ -6,6 +6,9 @@
 #include "train/job.h"
 
 enum { CHECK_TAPS = 7 };                       /* rows of the table in check_tap.c */
+/* value: name in the program, inside a layer where `layered`. stored: name in the file, inside step1/ or step1/layers/I/. */
+typedef struct CheckTap { const char *value, *stored, *title; bool layered; Judge judge; } CheckTap;
+extern const CheckTap check_tap[CHECK_TAPS];   /* golden files are written by the same list */
 typedef struct TapPlace { CheckQuantity *quantity; int item; const double *golden; } TapPlace;
 typedef struct CheckTaps {
   Deal deal; int dp;

@@ -1,11 +1,11 @@
 #!/bin/bash
 # What people look at runs with: eval and sample give the same on every layout, and what the run itself said; compare and diff find what
-# was made to differ.
-#   people.sh ETALON CHECK_ALTER GOLDEN.h5 "MPIRUN ..." WORKDIR
+# was made to differ; golden files agree with check and with the second opinion.
+#   people.sh ETALON CHECK_ALTER STRAIGHT GOLDEN.h5 "MPIRUN ..." WORKDIR
 set -u
 export OMP_WAIT_POLICY=passive TERM=dumb
-etalon=$1 alter=$2 golden=$3 work=$5
-read -ra mpirun <<<"$4"
+etalon=$1 alter=$2 straight=$3 golden=$4 work=$6
+read -ra mpirun <<<"$5"
 config=$(dirname "$(readlink -f "$0")")/people.yaml
 rm -rf "$work" && mkdir -p "$work" && cd "$work" || exit 2
 n_bad=0
@@ -113,6 +113,24 @@ says 7 'first in step1/layers/2/moe_out 1 of 416 elements differ, by at most 1e-
 says 7 'first in step1/grads/lm_head.weight 1 of 1552' compare "$golden" g.h5 --tolerance 1e-8
 "$alter" g.h5 add step1/layers/1/topk_idx 1
 says 7 'first in step1/layers/1/topk_idx 1 of 52' compare "$golden" g.h5 --tolerance 1e-8
+
+# Golden files of our own: the same on every layout, what check computes, and what the straight-line second opinion computes.
+small=(--set data.seq_length=10 --set train.global_batch_size=3 --set model.initializer_range=0.2 --set model.router_z_loss_coef=0.01)
+says 0 '4 steps of 3 x 10 tokens, 22 tensors' golden "$config" ./g1.h5 --steps 4 "${small[@]}"
+run 2 golden "$config" g2.h5 --steps 4 "${small[@]}" --set layout.ep=2 --set train.micro_batch_size=1 >log || fail 'golden: 2 ranks' "$(cat log)"
+says 0 'data sets, all bits equal' compare g1.h5 g2.h5
+says 0 'after_last                 22' check g1.h5
+run 2 check g1.h5 --set layout.ep=2 >log || fail 'check: 2 ranks' "$(tail -n 1 log)"
+grep -qE '^step1/grads +22 .* 0.00e\+00 ' log || fail 'check: other bits than the file' "$(tail -n 5 log)"
+run 1 golden "$config" ./g3.h5 --steps 3 "${small[@]}" --set numerics.mode=native >log || fail 'golden: native' "$(cat log)"
+"$straight" ./g3.h5 >log 2>&1 || fail 'golden: the second opinion' "$(tail -n 5 log)"
+run 1 train "$config" --set numerics.dtype=fp64 --set train.train_iters=4 --set log.metrics=next.jsonl --set log.interval=1 --set data.valid= \
+  --set checkpoint.save_final=false --resume a >log || fail 'step 4' "$(cat log)"
+loss=$(sed -nE 's/.*"iteration":4,.*"lm loss":([0-9]\.[0-9]{5}).*/\1/p' next.jsonl)
+says 0 "loss $loss" golden "$config" ./g4.h5 --steps 1 --resume a
+refused 4 'cannot be written' 2 golden "$config" nowhere/x.h5
+refused 2 'one constant learning rate' 1 golden "$config" x.h5 --set optimizer.lr_warmup_iters=2
+if [ -e x.h5 ] || [ -e x.h5.part ]; then fail "golden: something is left behind"; fi
 
 echo "people: $n_bad failed"
 [ $n_bad = 0 ]
