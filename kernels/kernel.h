@@ -26,7 +26,7 @@ enum { ROW_BLOCK = 64, NORM_BLOCK = 1024, ATTN_BLOCK = 64 };
 typedef struct KCtx { int threads; void *work; void *stream; struct Gemm *gemm; } KCtx;
 
 /* A feature axis of `units * unit` elements cut into n blocks; block i covers units floor(i units / n) to floor((i+1) units / n).
- * This rank has blocks first .. first+count-1; count 0 is allowed everywhere.                                                                          */
+ * This rank has blocks first .. first+count-1; count 0 is allowed everywhere. */
 typedef struct Shards { int n, first, count; int64_t units, unit; } Shards;
 static inline int64_t shard_begin(const Shards *s, int i) { return (int64_t)i * s->units / s->n * s->unit; }       /* elements, global */
 static inline int64_t shard_width(const Shards *s, int i) { return shard_begin(s, i + 1) - shard_begin(s, i); }
@@ -53,7 +53,7 @@ static inline int shard_roots(const Shards *s, TreeNode out[TREE_ROOTS]) {
     if (shard_width(s, i) == 0) continue;
     int level = 0;
     while (1 << level < s->n && tree_node_is_local(s, level + 1, i >> (level + 1))) level++;
-    out[n++] = (TreeNode){level, i >> level};
+    out[n].level = level, out[n++].index = i >> level;
     i = (((i >> level) + 1) << level) - 1;
   }
   return n;

@@ -32,6 +32,50 @@ static void embedding_rows(void **state) {
   }
 }
 
+/* Rows from ranks that each hold a part of the vocabulary: the sum of bit patterns is the row, down to the sign of a zero. */
+static void embedding_rows_of_several_ranks(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    const int32_t token[] = {0, 22, 7, 7, 15, 3, 14};
+    Shards all = shards_all(6, VOCAB, 1);
+    double *table = fix_random(&f, VOCAB * H, -1, 1);
+    table[7 * H] = -0.0, table[7 * H + 1] = 1e-310;
+    void *w = fix_copy(&f, table, VOCAB * H), *want = fix_real(&f, 7 * H);
+    int64_t offset[6];
+    for (int i = 0; i < 6; i++) offset[i] = shard_begin(&all, i) * H;
+    f.k->embed_fwd(&f.ctx, want, &(Weight){w, 0, offset}, &all, H, token, 7);
+    for (int ranks = 2; ranks <= 5; ranks++) {
+      void *sum = memset(fix_real(&f, 7 * H), 0, 7 * H * f.k->real_size), *x = fix_real(&f, 7 * H);
+      for (int r = 0; r < ranks; r++) {
+        Shards s = shards_rank(&all, ranks, r);
+        f.k->embed_fwd(&f.ctx, x, &(Weight){w, 0, offset + s.first}, &s, H, token, 7);
+        f.k->bits_add(&f.ctx, sum, x, 7 * H);
+      }
+      fix_same_bits(&f, "embedding", sum, want, 7 * H);
+    }
+    Shards none = {6, 2, 0, VOCAB, 1};
+    uint64_t *acc = fix_u64(&f, 1);
+    f.k->embed_dw(&f.ctx, &(Accum){acc, 0, NULL, true, SHIFT, &f.fault}, &none, H, token, want, &(TokenView){.n_token = 0});
+  }
+}
+
+/* Positions count from the beginning of the token's document. */
+static void rope_starts_again_with_a_document(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    View docs, apart;
+    view_make(&docs, (int[]){21}, 1, 5, 0), view_documents(&docs, 8);
+    view_make(&apart, (int[]){8, 8, 5}, 3, 5, 0);
+    Shards s = shards_all(2, 4, 6);
+    void *x = fix_copy(&f, fix_random(&f, 21 * 24, -1, 1), 21 * 24), *a = fix_real(&f, 21 * 24), *b = fix_real(&f, 21 * 24);
+    f.k->rope(&f.ctx, a, x, &s, 10000, 1, &docs.v);
+    f.k->rope(&f.ctx, b, x, &s, 10000, 1, &apart.v);
+    fix_same_bits(&f, "rope", a, b, 21 * 24);
+  }
+}
+
 static void embedding_gradient_bits(void **state) {
   (void)state;
   Fix f;
@@ -372,6 +416,8 @@ static void nothing_to_do(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(embedding_rows),
+      cmocka_unit_test(embedding_rows_of_several_ranks),
+      cmocka_unit_test(rope_starts_again_with_a_document),
       cmocka_unit_test(embedding_gradient_bits),
       cmocka_unit_test(leaves_out_of_range_are_faults),
       cmocka_unit_test(inexact_gradients_add_up),
