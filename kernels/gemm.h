@@ -1,6 +1,7 @@
 /* Matrix products for the CPU kernels: C[M,N] = op(A) op(B) (+ C), row-major, through one provider chosen at start-up.
- * Static shapes: a provider may build something per shape (`gemm_prepare`, before step 1); a call with a shape that was not announced is a bug.
- * Every call runs on the calling thread; callers run many at once.                                                      */
+ * Static shapes: a provider may build something per shape (`gemm_prepare`, before step 1); a call with a shape that was not announced is
+ * a bug. Every call runs on the calling thread; callers run many at once. Which kernel does a shape depends on the shape alone: oneDNN does
+ * dense FP32 products with untransposed A, the plain kernel all others (weight gradients, FP64) and everything under provider "plain".  */
 #ifndef ETALON_GEMM_H
 #define ETALON_GEMM_H
 #include <stdbool.h>
@@ -15,13 +16,16 @@ typedef struct GemmShape {
   bool f64;
 } GemmShape;
 
-/* provider: "onednn" | "plain" | "auto" (onednn where it was built in and the type is f32, else plain). NULL + message when not available. */
+/* provider: "onednn" | "plain" | "auto" (onednn where it was built in, else plain). NULL + message when not available. */
 Gemm    *gemm_open(const char *provider, int threads, char *why, size_t why_size);
 void     gemm_close(Gemm *g);
 GemmInfo gemm_info(const Gemm *g);
 void     gemm_prepare(Gemm *g, const GemmShape *s);                       /* idempotent */
-size_t   gemm_scratch(Gemm *g, const GemmShape *s);                       /* bytes of `scratch`; prepares */
+size_t   gemm_scratch(Gemm *g, const GemmShape *s);                       /* bytes of `scratch`, 64-byte aligned; prepares */
+size_t   gemm_scratch_known(Gemm *g, const GemmShape *s);                 /* the same for use in a step: never prepares */
+/* thread: 0 .. threads-1, one call at a time each */
 void     gemm_run(Gemm *g, const GemmShape *s, int thread, const void *A, const void *B, void *C, void *scratch);
-/* Canonical mode rests on this: in products of exactly ROW_BLOCK rows of the given (N, K), permuting rows or zeroing neighbours changes no bit. */
+/* Canonical mode rests on this: in products of exactly ROW_BLOCK rows of the given (N, K), permuting rows or zeroing neighbours
+ * changes no bit. s: M = ROW_BLOCK, A as it is. */
 bool     gemm_self_test(Gemm *g, const GemmShape *s, char *why, size_t why_size);
 #endif

@@ -4,7 +4,8 @@
 #include <string.h>
 #include "cpu_kernels.h"
 
-enum { B = ATTN_BLOCK, TILE_M = 8, TILE_N = 2 * REAL_LANES };
+/* A tile is 16 registers of 512 bits. Rows of 32 elements: gcc takes loops of up to 16 apart before it vectorises, and then does not. */
+enum { B = ATTN_BLOCK, TILE_M = REAL_IS_F64 ? 4 : 8, TILE_N = 32 };
 
 /* Bytes of workspace of each direction; of the bounds only n_token, n_seq and n_window are read. */
 size_t FN(attention_fwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv);

@@ -159,9 +159,16 @@ void gemm_prepare(Gemm *g, const GemmShape *s) { prepared_slot(g, s); }
 
 size_t gemm_scratch(Gemm *g, const GemmShape *s) { return prepared_slot(g, s)->plan.scratch; }
 
-void gemm_run(Gemm *g, const GemmShape *s, int thread, const void *A, const void *B, void *C, void *scratch) {
+static const Slot *known_slot(Gemm *g, const GemmShape *s) {
   const Slot *slot = find_slot(g, s);
   if (!__atomic_load_n(&slot->filled, __ATOMIC_ACQUIRE)) bug("the shape M %d N %d K %d was not announced", s->M, s->N, s->K);
+  return slot;
+}
+
+size_t gemm_scratch_known(Gemm *g, const GemmShape *s) { return known_slot(g, s)->plan.scratch; }
+
+void gemm_run(Gemm *g, const GemmShape *s, int thread, const void *A, const void *B, void *C, void *scratch) {
+  const Slot *slot = known_slot(g, s);
   if (thread < 0 || thread >= g->threads) bug("thread %d of %d", thread, g->threads);
   slot->by->run(slot->plan.state, s, thread, A, B, C, scratch);
 }

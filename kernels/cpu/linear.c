@@ -7,6 +7,8 @@
 
 enum { NATIVE_LARGEST = 256, NATIVE_SMALLEST = 16, ALIGN = 64 };
 
+typedef size_t ScratchOf(Gemm *g, const GemmShape *s);
+
 typedef struct Sizes { /* elements of a thread's part of the workspace */
   int64_t rows, pad_rows, in, out;
   size_t x, y, tree, scratch, lane; /* bytes */
@@ -69,7 +71,8 @@ static int tree_levels(int n) {
   return levels;
 }
 
-static Sizes sizes_of(const KCtx *c, const LinArgs *a, bool blocked) {
+/* `scratch_of` announces the shapes (gemm_scratch) or relies on their having been (gemm_scratch_known). */
+static Sizes sizes_of(const KCtx *c, const LinArgs *a, bool blocked, ScratchOf *scratch_of) {
   Sizes s = {.rows = blocked ? ROW_BLOCK : NATIVE_LARGEST, .pad_rows = blocked ? ROW_BLOCK : NATIVE_SMALLEST};
   for (int j = 0; j < a->cut.count; j++) {
     int64_t in = in_width(a, j), out = out_width(a, j);
@@ -78,7 +81,7 @@ static Sizes sizes_of(const KCtx *c, const LinArgs *a, bool blocked) {
     s.out = out > s.out ? out : s.out;
     for (int64_t m = s.rows; m >= s.pad_rows; m /= 2) {
       GemmShape shape = shape_of(a, j, m);
-      size_t n = gemm_scratch(c->gemm, &shape);
+      size_t n = scratch_of(c->gemm, &shape);
       s.scratch = n > s.scratch ? n : s.scratch;
     }
   }
@@ -91,12 +94,12 @@ static Sizes sizes_of(const KCtx *c, const LinArgs *a, bool blocked) {
 }
 
 size_t FN(linear_work)(const KCtx *c, const LinArgs *a, const Rows *rows) {
-  return (size_t)c->threads * sizes_of(c, a, rows->blocked).lane + ALIGN;
+  return (size_t)c->threads * sizes_of(c, a, rows->blocked, gemm_scratch).lane + ALIGN;
 }
 
 void FN(linear_prepare)(const KCtx *c, const LinArgs *a, const Rows *rows, const int64_t *row_sizes, int n_sizes, bool grouped) {
   (void)row_sizes, (void)n_sizes, (void)grouped; /* any number of rows is made of the same few sizes */
-  sizes_of(c, a, rows->blocked);
+  sizes_of(c, a, rows->blocked, gemm_scratch);
 }
 
 static Lane lane_of(const Job *b, int thread) {
@@ -187,7 +190,7 @@ static bool seek_piece(const Job *b, Cursor *u, int64_t index, Piece *p) {
 }
 
 void FN(linear)(const KCtx *c, void *y, const void *x, const LinArgs *a, const Rows *rows) {
-  Job b = {.c = c, .a = a, .rows = rows, .x = x, .y = y, .size = sizes_of(c, a, rows->blocked)};
+  Job b = {.c = c, .a = a, .rows = rows, .x = x, .y = y, .size = sizes_of(c, a, rows->blocked, gemm_scratch_known)};
   if (a->mode == LIN_REDUCE) b.n_root = linear_roots(a, b.root);
   void (*run)(const Job *, const Lane *, const Piece *) = a->mode == LIN_MAP ? run_block : run_roots;
   int64_t next = 0;

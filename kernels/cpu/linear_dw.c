@@ -1,7 +1,7 @@
-/* Weight gradient of a linear layer: dW += dy^T x over the rows of each group (kernel.h). The weight is cut into tiles that stay in a core's
- * cache; a tile takes all leaves of its group before the next tile starts. Exact sums: a leaf's product is rounded to the grid and added as
- * integers, so neither the order of leaves nor their spread over calls matters. Otherwise the products add up in the accumulator itself.
- * Tiles and the cuts of a leaf's rows depend on the geometry of the block and on the leaf alone.                                        */
+/* Weight gradient of a linear layer: dW += dy^T x over the rows of each group (kernel.h). The weight is cut into tiles that stay in a
+ * core's cache; a tile takes all leaves of its group before the next tile starts. Exact sums: a leaf's product is rounded to the grid and
+ * added as integers, so neither the order of leaves nor their spread over calls matters. Otherwise the products add up in the accumulator
+ * itself. Tiles and the cuts of a leaf's rows depend on the geometry of the block and on the leaf alone. */
 #include "cpu_kernels.h"
 #include "gemm.h"
 #include "leaf.h"
@@ -15,6 +15,15 @@ enum { TILE = 1 << 16, TILE_ROWS = 256, TILE_COLS = 512, DEPTH = 256, DEPTH_UNIT
 typedef struct Geometry {
   int64_t rows, cols, tile_rows, tile_cols;
 } Geometry; /* of a block's gradient [rows, cols] */
+
+/* A question for sizes. scratch_of: announces the shapes (gemm_scratch) or relies on their having been (gemm_scratch_known). bound: most
+ * rows in a leaf. */
+typedef struct Ask {
+  Gemm *gemm;
+  size_t (*scratch_of)(Gemm *, const GemmShape *);
+  const LinGrad *g;
+  int64_t bound;
+} Ask;
 
 typedef struct Sizes {
   size_t tile, dy, x, scratch, lane;
@@ -74,59 +83,63 @@ static GemmShape shape_of(const LinGrad *g, const Geometry *o, int64_t rows, int
                      .f64 = REAL_IS_F64};
 }
 
-/* Announces every product of tiles of one size, for leaves of up to `bound` rows; gives the scratch that the hungriest takes. */
-static size_t announce_tile(const KCtx *c, const LinGrad *g, const Geometry *o, int64_t rows, int64_t cols, int64_t bound) {
+/* Scratch that the hungriest product of a tile of one size takes, over all depths that leaves up to the bound can have. */
+static size_t tile_scratch(const Ask *a, const Geometry *o, int64_t rows, int64_t cols) {
   size_t most = 0;
-  for (int64_t depth = DEPTH_UNIT; depth <= at_most(DEPTH, round_up(bound, DEPTH_UNIT)); depth += DEPTH_UNIT)
-    for (int kind = 0; kind < (bound > DEPTH && g->acc.exact ? 4 : 2); kind++) {
-      GemmShape s = shape_of(g, o, rows, cols, depth, kind & 1, kind < 2);
-      size_t bytes = gemm_scratch(c->gemm, &s);
+  int kinds = a->bound > DEPTH && a->g->acc.exact ? 4 : 2;
+  for (int64_t depth = DEPTH_UNIT; depth <= at_most(DEPTH, round_up(a->bound, DEPTH_UNIT)); depth += DEPTH_UNIT)
+    for (int kind = 0; kind < kinds; kind++) {
+      GemmShape s = shape_of(a->g, o, rows, cols, depth, kind & 1, kind < 2);
+      size_t bytes = a->scratch_of(a->gemm, &s);
       most = bytes > most ? bytes : most;
     }
   return most;
 }
 
-static size_t announce_block(const KCtx *c, const LinGrad *g, const Geometry *o, int64_t bound) {
+static size_t block_scratch(const Ask *a, const Geometry *o) {
   const int64_t rows[] = {o->tile_rows, o->rows % o->tile_rows}, cols[] = {o->tile_cols, o->cols % o->tile_cols};
   size_t most = 0;
   for (int i = 0; i < 4; i++) {
     if (rows[i / 2] == 0 || cols[i % 2] == 0) continue;
-    size_t bytes = announce_tile(c, g, o, rows[i / 2], cols[i % 2], bound);
+    size_t bytes = tile_scratch(a, o, rows[i / 2], cols[i % 2]);
     most = bytes > most ? bytes : most;
   }
   return most;
 }
 
-/* `bound`: most rows in a leaf. */
-static Sizes sizes_of(const KCtx *c, const LinGrad *g, int64_t bound) {
+static Sizes sizes_of(const Ask *a) {
   Sizes s = {0};
-  int64_t depth = at_most(DEPTH, round_up(bound, DEPTH_UNIT));
-  for (int j = 0; j < g->cut.count; j++) {
-    Geometry o = geometry_of(g, j);
+  size_t depth = (size_t)at_most(DEPTH, round_up(a->bound, DEPTH_UNIT)) * sizeof(real);
+  for (int j = 0; j < a->g->cut.count; j++) {
+    Geometry o = geometry_of(a->g, j);
     if (o.rows == 0) continue;
-    size_t tile = (size_t)(o.tile_rows * o.tile_cols), scratch = announce_block(c, g, &o, bound);
-    size_t dy = (size_t)(depth * o.tile_rows), x = (size_t)(depth * o.tile_cols);
+    size_t rows = (size_t)o.tile_rows, cols = (size_t)o.tile_cols, tile = rows * cols * sizeof(real), scratch = block_scratch(a, &o);
     s.tile = tile > s.tile ? tile : s.tile;
-    s.dy = dy > s.dy ? dy : s.dy;
-    s.x = x > s.x ? x : s.x;
+    s.dy = depth * rows > s.dy ? depth * rows : s.dy;
+    s.x = depth * cols > s.x ? depth * cols : s.x;
     s.scratch = scratch > s.scratch ? scratch : s.scratch;
   }
-  s.tile = g->acc.exact ? round_bytes(s.tile * sizeof(real)) : 0;
-  s.dy = round_bytes(s.dy * sizeof(real));
-  s.x = round_bytes(s.x * sizeof(real));
+  s.tile = a->g->acc.exact ? round_bytes(s.tile) : 0;
+  s.dy = round_bytes(s.dy);
+  s.x = round_bytes(s.x);
   s.scratch = round_bytes(s.scratch);
   s.lane = s.tile + s.dy + s.x + s.scratch;
   return s;
 }
 
+static Sizes sizes_ahead(const KCtx *c, const LinGrad *g, const Rows *rows, int64_t leaf_bound) {
+  Ask a = {.gemm = c->gemm, .scratch_of = gemm_scratch, .g = g, .bound = g->acc.exact ? leaf_bound : rows->row_bound};
+  return sizes_of(&a);
+}
+
 size_t FN(linear_dw_work)(const KCtx *c, const LinGrad *g, const Rows *rows, int64_t leaf_bound) {
-  return (size_t)c->threads * sizes_of(c, g, g->acc.exact ? leaf_bound : rows->row_bound).lane + ALIGN;
+  return (size_t)c->threads * sizes_ahead(c, g, rows, leaf_bound).lane + ALIGN;
 }
 
 void FN(linear_dw_prepare)(const KCtx *c, const LinGrad *g, const Rows *rows, const int64_t *row_sizes, int n_sizes, bool grouped,
                            int64_t leaf_bound) {
   (void)row_sizes, (void)n_sizes, (void)grouped; /* any number of rows is made of the same few depths */
-  sizes_of(c, g, g->acc.exact ? leaf_bound : rows->row_bound);
+  sizes_ahead(c, g, rows, leaf_bound);
 }
 
 /* Rows of the largest leaf of the call; a group is one leaf when sums are not exact. */
@@ -256,7 +269,8 @@ static bool seek_tile(const Job *b, Cursor *u, int64_t index, Tile *t) {
 }
 
 void FN(linear_dw)(const KCtx *c, const void *dy, const void *x, const LinGrad *g, const Rows *rows) {
-  Job b = {.c = c, .g = g, .rows = rows, .dy = dy, .x = x, .size = sizes_of(c, g, largest_leaf(g, rows))};
+  Ask a = {.gemm = c->gemm, .scratch_of = gemm_scratch_known, .g = g, .bound = largest_leaf(g, rows)};
+  Job b = {.c = c, .g = g, .rows = rows, .dy = dy, .x = x, .size = sizes_of(&a)};
   int64_t next = 0;
 #pragma omp parallel num_threads(c->threads) if (c->threads > 1)
   {

@@ -2,15 +2,22 @@
  * (Goto & van de Geijn 2008). Edges are packed with zeros and go through the same register block.                        */
 #include "gemm_provider.h"
 #include "real.h"
-#ifdef __AVX512F__
+#if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
-enum { LANES = REAL_LANES, MR = 8, NR = 2 * LANES, KC = 256, MC = 128, NC = 512 };
-#define PANEL_ALIGN 64
-typedef real Vec __attribute__((vector_size(PANEL_ALIGN)));
-typedef real VecU __attribute__((vector_size(PANEL_ALIGN), aligned(REAL_BITS / 8)));
-typedef real_int Mask __attribute__((vector_size(PANEL_ALIGN)));
+/* Width of a vector, and rows of the register block: as many accumulators as the registers hold. */
+#if defined(__AVX512F__)
+enum { VEC_BYTES = 64, MR = 8 };
+#elif defined(__AVX2__)
+enum { VEC_BYTES = 32, MR = 6 };
+#else
+enum { VEC_BYTES = 16, MR = 4 };
+#endif
+enum { LANES = VEC_BYTES / (int)sizeof(real), NR = 2 * LANES, KC = 256, MC = 16 * MR, NC = 512 };
+typedef real Vec __attribute__((vector_size(VEC_BYTES)));
+typedef real VecU __attribute__((vector_size(VEC_BYTES), aligned(REAL_BITS / 8)));
+typedef real_int Mask __attribute__((vector_size(VEC_BYTES)));
 
 static int at_most(int a, int b) { return a < b ? a : b; }
 static int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
@@ -20,9 +27,13 @@ static int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
 static inline Vec vec_fma(real x, Vec b, Vec c) { return _mm512_fmadd_ps(_mm512_set1_ps(x), b, c); }
 #elif defined(__AVX512F__)
 static inline Vec vec_fma(real x, Vec b, Vec c) { return _mm512_fmadd_pd(_mm512_set1_pd(x), b, c); }
+#elif defined(__AVX2__) && defined(__FMA__) && defined(REAL_F32)
+static inline Vec vec_fma(real x, Vec b, Vec c) { return _mm256_fmadd_ps(_mm256_set1_ps(x), b, c); }
+#elif defined(__AVX2__) && defined(__FMA__)
+static inline Vec vec_fma(real x, Vec b, Vec c) { return _mm256_fmadd_pd(_mm256_set1_pd(x), b, c); }
 #else
 static inline Vec vec_fma(real x, Vec b, Vec c) {
-  Vec r;
+  Vec r = c;
   for (int l = 0; l < LANES; l++) r[l] = REAL_FMA(x, b[l], c[l]);
   return r;
 }
@@ -50,12 +61,10 @@ static void transpose_block(real *out, int ld_out, const real *in, int ld_in) {
   Vec v[LANES];
 #pragma GCC unroll 16
   for (int i = 0; i < LANES; i++) v[i] = *(const VecU *)(in + (int64_t)i * ld_in);
-  swap_blocks(v, 1);
-  swap_blocks(v, 2);
-  swap_blocks(v, 4);
-#if REAL_LANES == 16
-  swap_blocks(v, 8);
-#endif
+  if (LANES > 1) swap_blocks(v, 1);
+  if (LANES > 2) swap_blocks(v, 2);
+  if (LANES > 4) swap_blocks(v, 4);
+  if (LANES > 8) swap_blocks(v, 8);
 #pragma GCC unroll 16
   for (int k = 0; k < LANES; k++) *(VecU *)(out + (int64_t)k * ld_out) = v[k];
 }
@@ -117,7 +126,7 @@ static void register_block(int depth, const real *restrict a, const real *restri
 }
 
 static void edge_block(int depth, const real *a, const real *b, real *c, int ldc, bool from_c, int m, int n) {
-  real t[MR * NR] __attribute__((aligned(PANEL_ALIGN))) = {0};
+  real t[MR * NR] __attribute__((aligned(VEC_BYTES))) = {0};
   for (int i = 0; i < m && from_c; i++)
     for (int j = 0; j < n; j++) t[i * NR + j] = c[(int64_t)i * ldc + j];
   register_block(depth, a, b, t, NR, from_c);

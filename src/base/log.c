@@ -1,13 +1,16 @@
 #include "base/log.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { BAR_CELLS = 30 };
 
 void log_open(Log *l, FILE *out, bool speaks) {
   int fd = fileno(out);
-  *l = (Log){.out = out, .speaks = speaks, .terminal = fd >= 0 && isatty(fd), .bar_shown = false};
+  const char *term = getenv("TERM");   /* mpirun gives every rank a terminal; whoever redirects it says so here */
+  *l = (Log){.out = out, .speaks = speaks, .terminal = fd >= 0 && isatty(fd) && !(term && !strcmp(term, "dumb")), .bar_shown = false};
 }
 
 void log_line(Log *l, const char *fmt, ...) {

@@ -225,8 +225,7 @@ static bool save_run(const Save *s, int keep_last, Err *e) {
     write_pieces(s, offset, e);
     ok = world_agree(s->w, e);
   }
-  if (first && ok) finish_file(s, keep_last, e);
-  if (first && !ok) unlink(s->part);
+  if (first && !(ok && finish_file(s, keep_last, e))) unlink(s->part);
   return world_agree(s->w, e);
 }
 

@@ -20,6 +20,7 @@ static int64_t rows_from_share(const Step *s, const Deal *d, DealShare share, in
 
 void plan_rows(const Step *s, const Deal *d, int routing, int64_t *n_row) {
   const Program *p = s->p;
+  if (!s->n_plan) return;   /* no experts */
   Group ep = mesh_group(p->mesh, p->arena, p->rank, AXIS_BIT(AXIS_EP));
   for (int mb = 0; mb < s->n_mb; mb++) {
     int64_t n = 0;

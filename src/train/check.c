@@ -7,17 +7,22 @@
 #include "train/state.h"
 
 typedef struct Check {
-  World *world; Arena *arena;
+  World *world;
+  Arena *arena;
   const char *file;
   Log log;
-  Golden *golden; const GoldenConfig *model;
-  ConfigDoc doc; Device device; Job job; Exec *x;
+  Golden *golden;
+  const GoldenConfig *model;
+  ConfigDoc doc;
+  Device device;
+  Job job;
+  Exec *x;
   double tolerance, tolerance_weights, tolerance_norm;
   CheckTaps taps;
   CheckQuantity loss, counts, norm, grads, after_step1, ce, norms, after_last;
 } Check;
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------------------------------------------- */
 /* Sizes that memory is asked for must be those of data that the file really holds. */
 static bool check_sizes(Check *k, Err *e) {
   const GoldenConfig *m = k->model;
@@ -26,14 +31,16 @@ static bool check_sizes(Check *k, Err *e) {
   golden_weights(k->golden, &n_tensor);
   bool moe = strcmp(m->family, "llama") != 0;
   if (m->layers > n_tensor || (moe && m->experts > n_tensor))
-    return err_set(e, ERR_CKPT, "%s: its config says %lld layers and %lld experts, but it has %d tensors", k->file, (long long)m->layers, (long long)m->experts, n_tensor);
+    return err_set(e, ERR_CKPT, "%s: its config says %lld layers and %lld experts, but it has %d tensors", k->file, (long long)m->layers,
+                   (long long)m->experts, n_tensor);
   for (int64_t step = 1; step <= m->steps; step++)
     for (int i = 0; i < 2; i++) {
       char path[64];
       snprintf(path, sizeof path, "steps/%lld/%s", (long long)step, i ? "labels" : "tokens");
       TRY(golden_dims(k->golden, path, &n_dim, dims, e));
       if (n_dim != 2 || dims[0] != m->batch || dims[1] != m->seq)
-        return err_set(e, ERR_CKPT, "%s: %s is not [batch %lld, seq %lld] as its config says", k->file, path, (long long)m->batch, (long long)m->seq);
+        return err_set(e, ERR_CKPT, "%s: %s is not [batch %lld, seq %lld] as its config says", k->file, path, (long long)m->batch,
+                       (long long)m->seq);
     }
   return true;
 }
@@ -53,7 +60,8 @@ static bool read_config(Check *k, const char *const *sets, int n_sets, Err *e) {
 static bool open_device(Check *k, Err *e) {
   static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
   const Config *c = &k->doc.c;
-  return device_open(&k->device, c->device.name, gemm[c->device.gemm], (int)c->device.threads, (uint64_t)c->train.seed + (uint64_t)world_rank(k->world), e);
+  return device_open(&k->device, c->device.name, gemm[c->device.gemm], (int)c->device.threads,
+                     (uint64_t)c->train.seed + (uint64_t)world_rank(k->world), e);
 }
 
 /* Every tensor of the model is in the file, of that shape, and the file has no other. */
@@ -61,7 +69,8 @@ static bool check_tensors(Check *k, Err *e) {
   const ParamSet *ps = &k->job.params;
   int n;
   const GoldenTensor *stored = golden_weights(k->golden, &n);
-  if (n != ps->n_tensor) return err_set(e, ERR_CKPT, "%s: %d tensors, the model that its config describes has %d", k->file, n, ps->n_tensor);
+  if (n != ps->n_tensor)
+    return err_set(e, ERR_CKPT, "%s: %d tensors, the model that its config describes has %d", k->file, n, ps->n_tensor);
   for (int i = 0; i < n; i++) {
     const Param *p = params_of_tensor(ps, i);
     const char *name = params_tensor_name(ps, k->arena, i);
@@ -70,7 +79,8 @@ static bool check_tensors(Check *k, Err *e) {
     if (at == n) return err_set(e, ERR_CKPT, "%s: no tensor weights/%s", k->file, name);
     const GoldenTensor *t = &stored[at];
     bool fits = t->n_dim == p->n_dim && t->dims[p->n_dim - 1] == p->n_in && (p->n_dim == 1 || t->dims[0] == p->n_out);
-    if (!fits) return err_set(e, ERR_CKPT, "%s: weights/%s has not the shape [%lld, %lld]", k->file, name, (long long)p->n_out, (long long)p->n_in);
+    if (!fits)
+      return err_set(e, ERR_CKPT, "%s: weights/%s has not the shape [%lld, %lld]", k->file, name, (long long)p->n_out, (long long)p->n_in);
   }
   return true;
 }
@@ -78,7 +88,8 @@ static bool check_tensors(Check *k, Err *e) {
 static CheckQuantity tensors_quantity(const Check *k, const char *name, bool weights) {
   const ParamSet *ps = &k->job.params;
   bool together = weights && job_dtype(&k->doc.c) != DT_F64;
-  CheckQuantity q = quantity_new(k->arena, name, ps->n_tensor, together ? JUDGE_TOGETHER : JUDGE_EACH, weights ? k->tolerance_weights : k->tolerance);
+  CheckQuantity q =
+      quantity_new(k->arena, name, ps->n_tensor, together ? JUDGE_TOGETHER : JUDGE_EACH, weights ? k->tolerance_weights : k->tolerance);
   for (int i = 0; i < q.n; i++) {
     const Param *p = params_of_tensor(ps, i);
     q.item[i] = (CheckItem){.name = params_tensor_name(ps, k->arena, i), .size = p->n_out * p->n_in};
@@ -121,7 +132,8 @@ static bool check_open(Check *k, const char *const *sets, int n_sets, Err *e) {
   k->tolerance = f64 ? 1e-11 : 2e-5;
   k->tolerance_weights = f64 ? 1e-11 : 5e-5;
   k->tolerance_norm = f64 ? 1e-11 : 2e-4;
-  if (job_plan(&k->job, k->arena, &k->doc.c, world_size(k->world), world_rank(k->world), &k->device, 0, e) && check_tensors(k, e)) open_quantities(k, e);
+  if (job_plan(&k->job, k->arena, &k->doc.c, world_size(k->world), world_rank(k->world), &k->device, 0, e) && check_tensors(k, e))
+    open_quantities(k, e);
   TRY(world_agree(k->world, e));
   TRY(world_set_mesh(k->world, k->arena, &k->job.mesh, e));
   job_open_exec(&k->job, k->world, &k->x, e);
@@ -134,11 +146,15 @@ static void check_close(Check *k) {
   if (k->model) golden_close(k->golden);
 }
 
-/* ---- data in ------------------------------------------------------------------------------------------------------------------------------- */
-static double real_at(const void *data, DType t, int64_t i) { return t == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i]; }
+/* ---- data in --------------------------------------------------------------------------------------------------------------------- */
+static double real_at(const void *data, DType t, int64_t i) {
+  return t == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
 static void set_real(void *data, DType t, int64_t i, double v) {
-  if (t == DT_F64) ((double *)data)[i] = v;
-  else ((float *)data)[i] = (float)v;
+  if (t == DT_F64)
+    ((double *)data)[i] = v;
+  else
+    ((float *)data)[i] = (float)v;
 }
 
 /* Visits the pieces of a view with the stored tensor each is part of. */
@@ -178,13 +194,14 @@ static bool load_ids(Check *k, int64_t step, const char *what, int32_t *to, bool
   bool ok = golden_read_i64(k->golden, path, id, m->batch * m->seq, e);
   for (int64_t i = 0; i < m->batch * m->seq && ok; i++)
     if (id[i] >= m->vocab || (id[i] < 0 && !(may_be_ignored && id[i] == -100)))
-      ok = err_set(e, ERR_CKPT, "%s: %s has the id %lld; ids are 0 to %lld%s", k->file, path, (long long)id[i], (long long)m->vocab - 1, may_be_ignored ? ", or -100" : "");
+      ok = err_set(e, ERR_CKPT, "%s: %s has the id %lld; ids are 0 to %lld%s", k->file, path, (long long)id[i], (long long)m->vocab - 1,
+                   may_be_ignored ? ", or -100" : "");
   for (int64_t i = 0; i < mine.n * m->seq && ok; i++) to[i] = (int32_t)id[mine.first * m->seq + i];
   arena_release(k->arena, mark);
   return ok;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- comparing -------------------------------------------------------------------------------------------------------------------- */
 static void compare_piece(Check *k, const StatePiece *p, const double *stored, int64_t stride, void *ctx) {
   DType t = job_dtype(&k->doc.c);
   for (int64_t r = 0; r < p->n_row; r++)
@@ -233,18 +250,24 @@ static bool compare_steps(Check *k, const double *ce, const double *norm, Err *e
   return true;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------------------------------------------------- */
 static bool run_step(Check *k, int64_t step, StepResult *r, Err *e) {
   const Config *c = &k->doc.c;
-  if (load_ids(k, step, "tokens", exec_tokens(k->x, EXEC_TRAIN), false, e)) load_ids(k, step, "labels", exec_labels(k->x, EXEC_TRAIN), true, e);
+  if (load_ids(k, step, "tokens", exec_tokens(k->x, EXEC_TRAIN), false, e))
+    load_ids(k, step, "labels", exec_labels(k->x, EXEC_TRAIN), true, e);
   TRY(world_agree(k->world, e));
-  UpdateArgs u = {.lr = c->optimizer.lr, .beta1 = c->optimizer.adam_beta1, .beta2 = c->optimizer.adam_beta2, .eps = c->optimizer.adam_eps,
-                  .weight_decay = c->optimizer.weight_decay, .clip_grad = c->optimizer.clip_grad, .t = step};
+  UpdateArgs u = {.lr = c->optimizer.lr,
+                  .beta1 = c->optimizer.adam_beta1,
+                  .beta2 = c->optimizer.adam_beta2,
+                  .eps = c->optimizer.adam_eps,
+                  .weight_decay = c->optimizer.weight_decay,
+                  .clip_grad = c->optimizer.clip_grad,
+                  .t = step};
   exec_set_tap(k->x, step == 1 ? taps_compare : NULL, &k->taps);
   exec_run(k->x, EXEC_TRAIN, &u, r);
   if (r->fault)
-    return err_set(e, ERR_NONFINITE, "%s: step %lld: a loss or gradient is not finite or beyond its bound (loss %g, gradient norm %g)", k->file, (long long)step, r->loss,
-                   r->grad_norm);
+    return err_set(e, ERR_NONFINITE, "%s: step %lld: a loss or gradient is not finite or beyond its bound (loss %g, gradient norm %g)",
+                   k->file, (long long)step, r->loss, r->grad_norm);
   return true;
 }
 
@@ -270,11 +293,12 @@ static bool run_steps(Check *k, Err *e) {
 static void say_hello(Check *k) {
   const Config *c = &k->doc.c;
   const Mesh *m = &k->job.mesh;
-  log_line(&k->log, "%s: %s, %d tensors, %lld steps of %lld x %lld tokens", k->file, k->model->family, k->job.params.n_tensor, (long long)k->model->steps,
-           (long long)k->model->batch, (long long)k->model->seq);
-  log_line(&k->log, "%d ranks (dp %d = edp %d x ep %d), %d micro-batches, %s %s, window %lld, shards %lld, %s, gemm %s %s", m->world, m->size[AXIS_DP],
-           m->size[AXIS_EDP], m->size[AXIS_EP], k->job.train.deal.n_mb, c->numerics.mode == NUM_CANONICAL ? "canonical" : "native", dtype_name(job_dtype(c)),
-           (long long)c->numerics.window, (long long)c->numerics.shards, k->device.name, k->device.gemm_name, k->device.gemm_version);
+  log_line(&k->log, "%s: %s, %d tensors, %lld steps of %lld x %lld tokens", k->file, k->model->family, k->job.params.n_tensor,
+           (long long)k->model->steps, (long long)k->model->batch, (long long)k->model->seq);
+  log_line(&k->log, "%d ranks (dp %d = edp %d x ep %d), %d micro-batches, %s %s, window %lld, shards %lld, %s, gemm %s %s", m->world,
+           m->size[AXIS_DP], m->size[AXIS_EDP], m->size[AXIS_EP], k->job.train.deal.n_mb,
+           c->numerics.mode == NUM_CANONICAL ? "canonical" : "native", dtype_name(job_dtype(c)), (long long)c->numerics.window,
+           (long long)c->numerics.shards, k->device.name, k->device.gemm_name, k->device.gemm_version);
 }
 
 static bool report(Check *k, Err *e) {

@@ -1,15 +1,17 @@
-/* `etalon check FILE`: trains a golden file's model (ckpt/golden.h) for the file's few steps and compares losses, gradient norms, activations, router choices, every
- * gradient and every weight with what the file holds. Layout and numerics are the caller's; model, data and optimizer are the file's. Called by main.     */
+/* `etalon check FILE`: trains a golden file's model (ckpt/golden.h) for the file's few steps and compares losses, gradient norms,
+ * activations, router choices, every gradient and every weight with what the file holds. Layout and numerics are the caller's; model,
+ * data and optimizer are the file's. Called by main. */
 #ifndef ETALON_CHECK_H
 #define ETALON_CHECK_H
 #include <stdio.h>
 
 #include "base/arena.h"
 #include "comm/comm.h"
-/* Collective. sets: "a.b=value", on top of the file's config and of fp64, windows of 4 tokens, guard mode. Rank 0 prints to `out` an error per gradient, then a
- * table. Relative L2 errors. Tolerances: 1e-11 in fp64 for everything; in fp32 2e-5, and 5e-5 for the weights, which are judged as one vector (Adam's first updates
- * are about lr * sign(g)) and 2e-4 for gradient norms after updates (the second opinion of tests/golden moves by up to 1e-4 when 3e-7 is added to its
- * gradients). A tensor that is zero in the file must be zero here. ERR_CONFIG: a family that is not in this version, or settings that do not fit;
- * ERR_CKPT: missing, damaged or inconsistent file; ERR_NONFINITE; ERR_MISMATCH: names the first quantity and tensor beyond its tolerance. */
+/* Collective. sets: "a.b=value", on top of the file's config and of fp64, windows of 4 tokens, guard mode. Rank 0 prints to `out` an
+ * error per gradient, then a table. Errors are relative, L2; where the file has zero, zero is wanted. Tolerances: fp64 1e-11 for
+ * everything; fp32 2e-5, but 5e-5 for weights, judged as one vector (Adam's first updates are about lr * sign(g)), and 2e-4 for gradient
+ * norms after updates (the second opinion of tests/golden moves by up to 1e-4 when noise of 3e-7 is added to its gradients).
+ * ERR_CONFIG: a family that is not in this version, or settings that do not fit; ERR_CKPT: missing, damaged or inconsistent file;
+ * ERR_NONFINITE; ERR_MISMATCH: names the first quantity beyond its tolerance and its worst tensor. */
 bool check_run(World *w, Arena *a, const char *file, const char *const *sets, int n_sets, FILE *out, Err *e);
 #endif

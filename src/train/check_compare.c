@@ -16,7 +16,9 @@ void quantity_add(CheckQuantity *q, int i, double here, double golden) {
 }
 
 /* Doubles travel as bit patterns in a slot of their own: the others add the integer zero. */
-typedef struct Slot { uint64_t seen, diff, ref; } Slot;
+typedef struct Slot {
+  uint64_t seen, diff, ref;
+} Slot;
 static uint64_t bits(double x) {
   uint64_t b;
   memcpy(&b, &x, sizeof b);
@@ -32,7 +34,8 @@ void quantity_combine(CheckQuantity *q, World *w, Arena *a) {
   ArenaMark mark = arena_mark(a);
   int n_rank = q->shared ? 1 : world_size(w), self = q->shared ? 0 : world_rank(w);
   Slot *slot = ARENA_NEW(a, Slot, (int64_t)n_rank * q->n);
-  for (int i = 0; i < q->n; i++) slot[(int64_t)self * q->n + i] = (Slot){(uint64_t)q->item[i].seen, bits(q->item[i].diff), bits(q->item[i].ref)};
+  for (int i = 0; i < q->n; i++)
+    slot[(int64_t)self * q->n + i] = (Slot){(uint64_t)q->item[i].seen, bits(q->item[i].diff), bits(q->item[i].ref)};
   if (!q->shared) comm_allreduce_u64(w, AXES_WORLD, (uint64_t *)slot, (int64_t)n_rank * q->n * (int64_t)(sizeof *slot / sizeof(uint64_t)));
   for (int i = 0; i < q->n; i++) {
     CheckItem *t = &q->item[i];
@@ -46,7 +49,9 @@ void quantity_combine(CheckQuantity *q, World *w, Arena *a) {
   arena_release(a, mark);
 }
 
-static double relative(double diff, double ref) { return diff == 0 ? 0 : ref > 0 ? sqrt(diff) / sqrt(ref) : diff > 0 ? (double)INFINITY : diff; }
+static double relative(double diff, double ref) {
+  return diff == 0 ? 0 : ref > 0 ? sqrt(diff) / sqrt(ref) : diff > 0 ? (double)INFINITY : diff;
+}
 
 double quantity_error(const CheckQuantity *q, int i) {
   const CheckItem *t = &q->item[i];
@@ -84,12 +89,14 @@ void quantity_print(const CheckQuantity *q, Log *log) {
   int worst = worst_item(q);
   const char *verdict = quantity_passes(q) ? "ok" : "FAIL";
   if (q->judge == JUDGE_EQUAL)
-    log_line(log, "%-*s %4d  %-*s %9.0f  %9s  %s", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, q->item[worst].name, quantity_error(q, worst), "equal", verdict);
+    log_line(log, "%-*s %4d  %-*s %9.0f  %9s  %s", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, q->item[worst].name, quantity_error(q, worst),
+             "equal", verdict);
   else if (q->judge == JUDGE_TOGETHER)
-    log_line(log, "%-*s %4d  all together (worst %.2e: %s)%*s %9.2e  %9.0e  %s", NAME_COLUMN, q->name, q->n, quantity_error(q, worst), q->item[worst].name, 0, "",
-             judged_error(q), q->tolerance, verdict);
+    log_line(log, "%-*s %4d  %-*s %9.2e  %9.0e  %s (worst %.2e: %s)", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, "all tensors together",
+             judged_error(q), q->tolerance, verdict, quantity_error(q, worst), q->item[worst].name);
   else
-    log_line(log, "%-*s %4d  %-*s %9.2e  %9.0e  %s", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, q->item[worst].name, judged_error(q), q->tolerance, verdict);
+    log_line(log, "%-*s %4d  %-*s %9.2e  %9.0e  %s", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, q->item[worst].name, judged_error(q),
+             q->tolerance, verdict);
 }
 
 bool quantity_judge(CheckQuantity *const *q, int n, const char *file, Err *e) {
@@ -103,5 +110,6 @@ bool quantity_judge(CheckQuantity *const *q, int n, const char *file, Err *e) {
   if (failed > 1) snprintf(others, sizeof others, "; %d more quantities are beyond theirs", failed - 1);
   if (first->judge == JUDGE_EQUAL)
     return err_set(e, ERR_MISMATCH, "%s: %s %s: %.0f values differ, none may%s", file, first->name, item, judged_error(first), others);
-  return err_set(e, ERR_MISMATCH, "%s: %s %s: relative L2 error %.3g, tolerance %.3g%s", file, first->name, item, judged_error(first), first->tolerance, others);
+  return err_set(e, ERR_MISMATCH, "%s: %s %s: relative L2 error %.3g, tolerance %.3g%s", file, first->name, item, judged_error(first),
+                 first->tolerance, others);
 }

@@ -1,4 +1,5 @@
-/* Quantities of a check: named tensors of which every rank has seen some elements, their errors, and the table of them. Private to check. */
+/* Quantities of a check: named tensors of which every rank has seen some elements, their errors, and the table of them. Private to
+ * check. */
 #ifndef ETALON_CHECK_COMPARE_H
 #define ETALON_CHECK_COMPARE_H
 #include "base/log.h"
@@ -21,7 +22,8 @@ typedef struct CheckQuantity {
 CheckQuantity quantity_new(Arena *a, const char *name, int n, Judge judge, double tolerance);
 /* One element of item i: what is here and what the file says. */
 void quantity_add(CheckQuantity *q, int i, double here, double golden);
-/* Collective. Adds the ranks' sums in rank order, so the result is the same on every rank and every time. CHECK: each element was seen exactly once. */
+/* Collective. Adds the ranks' sums in rank order, so the result is the same on every rank and every time. CHECK: each element was seen
+ * exactly once. */
 void quantity_combine(CheckQuantity *q, World *w, Arena *a);
 double quantity_error(const CheckQuantity *q, int i);       /* INFINITY where the file has zero and we do not */
 bool   quantity_passes(const CheckQuantity *q);

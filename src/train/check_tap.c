@@ -3,7 +3,11 @@
 #include <string.h>
 
 /* value: name in the program, inside a layer where `layered`. stored: name in the file, inside step1/ or step1/layers/I/. */
-static const struct { const char *value, *stored, *title; bool layered; Judge judge; } tapped[CHECK_TAPS] = {
+static const struct {
+  const char *value, *stored, *title;
+  bool layered;
+  Judge judge;
+} tapped[CHECK_TAPS] = {
     {"head", "logits", "step1/logits", false, JUDGE_EACH},
     {"attn.o", "attn_out", "step1/attn_out", true, JUDGE_EACH},
     {"hidden", "hidden", "step1/hidden", true, JUDGE_EACH},
@@ -17,7 +21,7 @@ static bool value_is(const Program *p, ValId v, int row) {
   const Value *val = &p->val[v];
   if ((val->kind != VAL_ACT && val->kind != VAL_INDEX) || tapped[row].layered != (val->layer >= 0)) return false;
   const char *name = val->name;
-  if (tapped[row].layered) name = strchr(name, '.') ? strchr(name, '.') + 1 : name;    /* "L03.moe.out" */
+  if (tapped[row].layered) name = strchr(name, '.') ? strchr(name, '.') + 1 : name; /* "L03.moe.out" */
   return !strcmp(name, tapped[row].value);
 }
 
@@ -46,7 +50,8 @@ static bool open_row(CheckTaps *t, const Program *p, Arena *a, Golden *g, int ro
     if (!value_is(p, v, row)) continue;
     const Value *val = &p->val[v];
     int64_t size = t->deal.n_seq * t->deal.seq_length * full_width(val);
-    const char *path = val->layer < 0 ? arena_printf(a, "step1/%s", tapped[row].stored) : arena_printf(a, "step1/layers/%d/%s", val->layer, tapped[row].stored);
+    const char *path = val->layer < 0 ? arena_printf(a, "step1/%s", tapped[row].stored)
+                                      : arena_printf(a, "step1/layers/%d/%s", val->layer, tapped[row].stored);
     double *golden;
     TRY(read_golden(g, a, path, val, size, &golden, e));
     q->item[item] = (CheckItem){.name = val->layer < 0 ? tapped[row].stored : arena_printf(a, "layer %d", val->layer), .size = size};

@@ -1,4 +1,5 @@
-/* Speed of products: GEMM shapes as the linear kernels issue them, then the kernels themselves, on 1 and 2 threads. Prints, asserts nothing. */
+/* Speed of products: GEMM shapes as the linear kernels issue them, then the kernels themselves, on 1 and 2 threads.
+ * Prints, asserts nothing. */
 #include "base/timer.h"
 #include "unit/gemm_rig.h"
 
@@ -14,8 +15,10 @@ typedef struct Timing {
 static bool timing_more(Timing *t) {
   enum { FEW = 5 };
   double now = timer_now(), took = now - t->begin;
-  if (t->reps == 0) t->start = now;
-  else t->best = t->reps == 1 || took < t->best ? took : t->best;
+  if (t->reps == 0)
+    t->start = now;
+  else
+    t->best = t->reps == 1 || took < t->best ? took : t->best;
   t->begin = timer_now();
   return t->reps++ < FEW || now - t->start < SECONDS;
 }

@@ -39,7 +39,9 @@ static inline void put(bool f64, void *p, int64_t i, double x) {
   if (f64) ((double *)p)[i] = x;
   else ((float *)p)[i] = (float)x;
 }
-static inline double fused(bool f64, double a, double b, double c) { return f64 ? fma(a, b, c) : (double)fmaf((float)a, (float)b, (float)c); }
+static inline double fused(bool f64, double a, double b, double c) {
+  return f64 ? fma(a, b, c) : (double)fmaf((float)a, (float)b, (float)c);
+}
 static inline double sum2(bool f64, double a, double b) { return f64 ? a + b : (double)((float)a + (float)b); }
 
 static inline void fill_random(bool f64, void *p, int64_t n, uint64_t stream) {

@@ -139,6 +139,30 @@ static void leaves_out_of_range_are_faults(void **state) {
   }
 }
 
+/* Nearest integer, halves to even, at every magnitude. */
+static void leaves_are_rounded_to_the_grid(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    View v;
+    view_make(&v, (int[]){1}, 1, 1, 0);
+    const double x[] = {0.0625, -0.0625, 0.1875, 0.3125, -0.1875, 0.21, -0.19, 100.3, -1e-30, 0};
+    const int64_t want[] = {0, 0, 2, 2, -2, 2, -2, 802, 0, 0}, offset = 0;
+    uint64_t *acc = fix_u64(&f, 10), *fine = fix_u64(&f, 10);
+    void *dx = fix_copy(&f, x, 10);
+    Shards s = {1, 0, 1, 1, 1};
+    f.k->embed_dw(&f.ctx, &(Accum){acc, 0, &offset, true, 3, &f.fault}, &s, 10, (int32_t[]){0}, dx, &v.v);
+    assert_memory_equal(acc, want, sizeof want);
+    f.k->embed_dw(&f.ctx, &(Accum){fine, 0, &offset, true, 46, &f.fault}, &s, 10, (int32_t[]){0}, dx,
+                  &v.v); /* 100.3 * 2^46 is above 2^52 */
+    for (int i = 0; i < 10; i++) assert_true((int64_t)fine[i] == llrint(ldexp(fix_at(&f, dx, i), 46)));
+    uint64_t *top = fix_u64(&f, 10);
+    f.k->embed_dw(&f.ctx, &(Accum){top, 0, &offset, true, 55, &f.fault}, &s, 10, (int32_t[]){0}, dx, &v.v);
+    for (int i = 0; i < 10; i++) assert_true((int64_t)top[i] == llrint(ldexp(fix_at(&f, dx, i), 55)));
+    assert_true(f.fault == 0);
+  }
+}
+
 static void inexact_gradients_add_up(void **state) {
   (void)state;
   Fix f;
@@ -420,6 +444,7 @@ int main(void) {
       cmocka_unit_test(rope_starts_again_with_a_document),
       cmocka_unit_test(embedding_gradient_bits),
       cmocka_unit_test(leaves_out_of_range_are_faults),
+      cmocka_unit_test(leaves_are_rounded_to_the_grid),
       cmocka_unit_test(inexact_gradients_add_up),
       cmocka_unit_test(rmsnorm_forward_and_backward),
       cmocka_unit_test(rope_rotates_by_position),

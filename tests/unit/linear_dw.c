@@ -1,5 +1,6 @@
-/* Weight gradients of linear layers against straightforward loops, bit by bit: leaves are chains of fused multiply-adds over their rows, rounded
- * to the grid. Exact sums may not depend on how windows are dealt out to calls, on their order or on threads; every bad leaf raises the fault. */
+/* Weight gradients of linear layers against straightforward loops, bit by bit: leaves are chains of fused multiply-adds over their rows,
+ * rounded to the grid. Exact sums may not depend on how windows are dealt out to calls, on their order or on threads; every bad leaf
+ * raises the fault. */
 #include "unit/gemm_rig.h"
 
 enum { MAX_GROUP = 8, MAX_LEAF = 32, N_EXPERT = 5, SHIFT = 40, THREADS = 3 };
@@ -158,7 +159,7 @@ static void gradients_equal_loops(void **state) {
     char *want = arena_alloc(&t.arena, t.acc.n, 1);
     memcpy(want, t.acc.p, t.acc.n);
     loop_dw(&t, &l, dy.p, x.p, want);
-    run_dw(&t, &l.rows, dy.p, x.p, 1 + i % THREADS);
+    run_dw(&t, &l.rows, dy.p, x.p, i % 5 == 0 ? THREADS : 1);
     assert_memory_equal(t.acc.p, want, t.acc.n);
     assert_int_equal(t.fault, 0);
     buffer_check(&dy), buffer_check(&x);
@@ -216,7 +217,7 @@ static void order_and_calls_change_no_bit(void **state) {
   static const int order[][N_WINDOW] = {{0, 1, 2, 3, 4}, {4, 3, 2, 1, 0}, {2, 0, 4, 1, 3}};
   static const int calls[][N_WINDOW] = {{5}, {1, 1, 1, 1, 1}, {2, 3}, {4, 1}}; /* windows per call */
   for (int i = 0; i < N_CASE; i++) {
-    if (!case_of(i).exact || i % 3 == 0) continue;
+    if (!case_of(i).exact || i % 5 != 2) continue;
     Rig t;
     open_rig(&t, case_of(i));
     char *zero = arena_alloc(&t.arena, t.acc.n, 1), *first = arena_alloc(&t.arena, t.acc.n, 1);
