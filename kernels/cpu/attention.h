@@ -13,8 +13,9 @@ size_t FN(attention_bwd_work)(const KCtx *c, const AttnArgs *a, const TokenView 
 
 static inline int64_t attn_pad(int64_t D) { return (D + TILE_N - 1) / TILE_N * TILE_N; }
 
-/* A run of adjacent positions inside an aligned block of ATTN_BLOCK positions of one sequence: rows row .. row + n_row - 1 of the block are
- * here, from `token` on. Rows that are not here are computed as zeros and never stored, so a row has the bits that it has in a full block. */
+/* A run of adjacent positions inside an aligned block of ATTN_BLOCK positions of one sequence: rows row .. row + n_row - 1 of the
+ * block are here, from `token` on. Rows that are not here are computed as zeros and never stored, so a row has the bits that it has in
+ * a full block. */
 typedef struct AttnBlock {
   int64_t token, row, n_row, position /* of row 0 of the aligned block */;
   int64_t first, end; /* blocks of the same sequence in the whole view of the other side: first has position 0 */

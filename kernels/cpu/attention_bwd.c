@@ -1,9 +1,9 @@
-/* Causal attention backward by blocks (Dao et al. 2022), whole or in two halves that give the same bits. dk, dv of a key block: over the query
- * heads of the group, for each over the query blocks, all ascending; so they are complete per query head before the heads are merged. dq of a
- * query adds up over ascending key blocks.
+/* Causal attention backward by blocks (Dao et al. 2022), whole or in two halves that give the same bits. dk, dv of a key block: over
+ * the query heads of the group, for each over the query blocks, all ascending; so they are complete per query head before the heads
+ * are merged. dq of a query adds up over ascending key blocks.
  *   all at once: a task is one (sequence, key head) and goes over its key blocks in ascending order
  *   dk, dv:      a task is one (key head, key block)
- *   dq:          a task is one (query head, query block)                                                                                  */
+ *   dq:          a task is one (query head, query block) */
 #include "attention.h"
 #include "lanes.h"
 #include "tree.h"
@@ -66,8 +66,8 @@ static real *bwd_open(BwdArgs *x, void *work, AttnPass pass) {
   return x->packed + (pass == ATTN_BWD_Q ? 2 * x->kv_heads * x->n_key * x->a->head_dim * B : 0);
 }
 
-/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. constant: the query sees one key in all, whose probability is
- * always 1; dS is then exactly 0, not what is left of dP - delta, which Adam would take for a direction. */
+/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. constant: the query sees one key in all, whose
+ * probability is always 1; dS is then exactly 0, not what is left of dP - delta, which Adam would take for a direction. */
 static inline void bwd_row(real *restrict p, real *restrict ds, int64_t lo, int64_t hi, real scale, real lse, real delta, bool constant) {
   for (int j = 0; j < B; j++) {
     bool seen = j >= lo && j < hi;
@@ -96,7 +96,8 @@ static void bwd_scores(const BwdArgs *x, BwdThread *w, const AttnBlock *qb, cons
   }
 }
 
-/* dk += dS^T q, dv += P^T dO over the rows of a whole query block, for the keys of a block (rows before a tile's first key see none of it). */
+/* dk += dS^T q, dv += P^T dO over the rows of a whole query block, for the keys of a block (rows before a tile's first key see none of
+ * it). */
 static void bwd_keys(BwdThread *w, real *dk, real *dv, const AttnBlock *qb, const AttnBlock *kb, int64_t Dp) {
   for (int64_t i = attn_tile_begin(kb); i < attn_row_end(kb); i += TILE_M) {
     int64_t from = kb->position + i - qb->position;

@@ -31,7 +31,8 @@ typedef struct Lane {
   int thread;
 } Lane;
 
-/* What one task computes: `used` rows from row `row` in a product of M rows; block `block` (local number) for MAP, all of them for REDUCE. */
+/* What one task computes: `used` rows from row `row` in a product of M rows; block `block` (local number) for MAP, all of them for
+ * REDUCE. */
 typedef struct Piece {
   int expert, block;
   int64_t row, used, M;

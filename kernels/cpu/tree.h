@@ -1,6 +1,6 @@
-/* The fixed binary tree over global leaf numbers 0, 1, ... (kernel.h): a node is the merge of its left and right child, a lone child is promoted
- * unchanged. Leaves are pushed in ascending order, absent ones left out; a partial stays open while the next leaf may still be below the same
- * parent, so at most one per level is held.                                                                                              */
+/* The fixed binary tree over global leaf numbers 0, 1, ... (kernel.h): a node is the merge of its left and right child, a lone child
+ * is promoted unchanged. Leaves are pushed in ascending order, absent ones left out; a partial stays open while the next leaf may
+ * still be below the same parent, so at most one per level is held. */
 #ifndef ETALON_TREE_H
 #define ETALON_TREE_H
 #include "real_math.h"
@@ -17,7 +17,8 @@ static inline TreeValue tree_merge_exp(TreeValue l, TreeValue r) {
   return (TreeValue){m, l.b * real_exp(l.a - m) + r.b * real_exp(r.a - m)};
 }
 
-/* For leaves a < b < c: do a and b meet below the node where c joins them? The highest bit in which two numbers differ is the level where they meet. */
+/* For leaves a < b < c: do a and b meet below the node where c joins them? The highest bit in which two numbers differ is the level
+ * where they meet. */
 static inline bool tree_meets_before(int64_t a, int64_t b, int64_t c) {
   uint64_t x = (uint64_t)(a ^ b), y = (uint64_t)(b ^ c);
   return x < y && x < (x ^ y);
@@ -34,6 +35,6 @@ static inline TreeValue tree_close(Tree *t, TreeMerge merge) {
     TreeValue r = t->value[--t->top];
     t->value[t->top - 1] = merge(t->value[t->top - 1], r);
   }
-  return t->value[0];
+  return t->top > 0 ? t->value[0] : (TreeValue){0, 0};
 }
 #endif

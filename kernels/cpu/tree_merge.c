@@ -1,5 +1,5 @@
-/* The fixed tree over values of nodes, elementwise (kernel.h). Elements are taken in chunks that stay in cache; what is merged when is the same for
- * all of them and worked out once.                                                                                                          */
+/* The fixed tree over values of nodes, elementwise (kernel.h). Elements are taken in chunks that stay in cache; what is merged when is
+ * the same for all of them and worked out once. */
 #include "cpu_kernels.h"
 #include "tree.h"
 #include <string.h>

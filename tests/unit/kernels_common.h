@@ -198,7 +198,8 @@ static inline double *shard_pack(Fix *f, const double *x, const Shards *s, int64
         y[begin * rows + r * width + j] = x[r * total + begin + j];
   return y;
 }
-/* Rows of a shard-major buffer of the element type, of the blocks in `s`: to[i] = from[row[i]]; back: to[row[i]] = from[i]. `n_from`, `n_to`: rows. */
+/* Rows of a shard-major buffer of the element type, of the blocks in `s`: to[i] = from[row[i]]; back: to[row[i]] = from[i]. `n_from`,
+ * `n_to`: rows. */
 static inline void shard_rows(const Fix *f, void *to, int64_t n_to, const void *from, int64_t n_from, const int32_t *row, int64_t n,
                               const Shards *s, bool back) {
   size_t z = f->k->real_size;

@@ -222,7 +222,8 @@ static void rows_do_not_see_each_other(void **state) {
   }
 }
 
-/* Blocks dealt to ranks, each writes its roots; merged they are the bits of one rank. Canonical and native rows, empty blocks, empty ranks. */
+/* Blocks dealt to ranks, each writes its roots; merged they are the bits of one rank. Canonical and native rows, empty blocks, empty
+ * ranks. */
 static void ranks_give_the_bits_of_one(void **state) {
   (void)state;
   const Shards all[] = {{5, 0, 5, 21, 2}, {8, 0, 8, 5, 4}, {13, 0, 13, 40, 1}, {2, 0, 2, 12, 2}};
