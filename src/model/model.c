@@ -57,7 +57,7 @@ static ValId moe_ffn(const Build *b, ValId x, const LayerParams *l) {
 }
 
 /* Router statistics lie by layer, the same on every stage. */
-static int stat_of_layer(const ModelConfig *m, int layer) {
+int model_stat(const ModelConfig *m, int layer) {
   int n = 0;
   for (int i = 0; i < layer; i++) n += config_layer_is_moe(m, i);
   return STAT_ROUTE + n * (2 + 2 * (int)m->num_local_experts);
@@ -68,7 +68,7 @@ static ValId layer(const Build *b, ValId x, int i) {
   const LayerParams *l = &b->mp->layer[i];
   Program *p = b->p;
   p->layer = i;
-  p->next_stat = stat_of_layer(m, i);
+  p->next_stat = model_stat(m, i);
   ValId n1 = op_rmsnorm(p, layer_name(b, "norm1"), x, program_param(p, l->norm1), m->rms_norm_eps);
   x = op_add(p, layer_name(b, "mid"), x, attention(b, n1, l));
   ValId n2 = op_rmsnorm(p, layer_name(b, "norm2"), x, program_param(p, l->norm2), m->rms_norm_eps);
@@ -107,7 +107,7 @@ static void (*const family_build[N_FAMILY])(const Build *b, const StageSpan *spa
 void model_build(Program *p, const Config *c, const ModelParams *mp, const StageSpan *span, int virtual_stage, int n_virtual) {
   Build b = {p, c, mp};
   p->virtual_stage = virtual_stage, p->n_virtual = n_virtual;
-  p->n_stat = stat_of_layer(&c->model, (int)c->model.num_hidden_layers);
+  p->n_stat = model_stat(&c->model, (int)c->model.num_hidden_layers);
   family_build[c->model.model_type](&b, span);
 }
 

@@ -18,5 +18,6 @@ ModelParams *model_declare(ParamSet *ps, const Config *c, const StageSpan *span,
 void model_build(Program *p, const Config *c, const ModelParams *mp, const StageSpan *span, int virtual_stage, int n_virtual);
 /* Sizes of a rank for programs over this deal. */
 Dims model_dims(const Config *c, const Mesh *m, int rank, const Deal *d);
+int  model_stat(const ModelConfig *m, int layer);      /* first statistic word of a layer's router (kernel.h, route_fwd) */
 int  model_shards(const Config *c);      /* blocks of a cut axis: numerics.shards; native mode: as many as ranks need */
 #endif

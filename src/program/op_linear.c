@@ -61,16 +61,7 @@ static Rows rows_bound(const OpWorkArgs *w) {
   return (Rows){.n_row = n, .n_group = grouped ? w->p->dims.n_expert_here : 1, .blocked = w->p->num.exact, .row_bound = n};
 }
 /* Most rows in one leaf: a window's (canonical; an expert meets a token once), or all. */
-static int64_t leaf_bound(const OpWorkArgs *w) {
-  if (!w->p->num.exact) return rows_bound(w).n_row;
-  int64_t most = 0;
-  const TokenView *t = &w->mb->view[VIEW_SEQ];
-  for (int i = 0; i < t->n_window; i++) {
-    int64_t n = t->window_start[i + 1] - t->window_start[i];
-    if (n > most) most = n;
-  }
-  return most;
-}
+static int64_t leaf_bound(const OpWorkArgs *w) { return w->p->num.exact ? w->p->dims.window : rows_bound(w).n_row; }
 
 size_t linear_work(const OpWorkArgs *w, Pass pass) {
   const Param *par = program_param_of(w->p, w->op->in[1]);
@@ -87,16 +78,9 @@ void linear_prepare(const OpWorkArgs *w) {
   Rows rows = rows_bound(w);
   LinArgs f = forward_args(par, &(Weight){.offset = par->offset}), b = backward_args(par, &(Weight){.offset = par->offset});
   LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
-  enum { MOST = 64 };
-  int64_t size[MOST];
-  int n = 0;
-  const TokenView *t = &w->mb->view[VIEW_SEQ];
-  for (int i = 0; i < t->n_window && w->p->num.exact; i++) {
-    int64_t len = t->window_start[i + 1] - t->window_start[i];
-    int j = 0;
-    while (j < n && size[j] != len) j++;
-    if (j == n && n < MOST) size[n++] = len;
-  }
+  const Dims *d = &w->p->dims;
+  int64_t size[2] = {d->window, d->seq_length % d->window};
+  int n = size[1] ? 2 : 1;
   bool grouped = w->op->attr.linear.grouped;
   w->k->linear_prepare(&w->kctx, &f, &rows, size, n, grouped);
   w->k->linear_prepare(&w->kctx, &b, &rows, size, n, grouped);

@@ -8,9 +8,9 @@
 enum { CHECK_TAPS = 7 };                       /* rows of the table in check_tap.c */
 typedef struct TapPlace { CheckQuantity *quantity; int item; const double *golden; } TapPlace;
 typedef struct CheckTaps {
-  Deal deal; int dp;
+  const DealMb *mb;
   int n; CheckQuantity quantity[CHECK_TAPS];   /* those that the model has */
-  TapPlace *place;                             /* [n_val] quantity NULL: not compared */
+  TapPlace *place[STEP_MAX_CHUNK];                             /* [n_val] quantity NULL: not compared */
 } CheckTaps;
 
 /* Reads what there is to compare with. ERR_CKPT. The CheckTaps must stay where it is. */
