@@ -18,10 +18,9 @@ static inline TreeValue tree_merge_exp(TreeValue l, TreeValue r) {
 }
 
 /* For leaves a < b < c: do a and b meet below the node where c joins them? The highest bit in which two numbers differ is the level
- * where they meet. */
+ * where they meet; these levels are never equal. */
 static inline bool tree_meets_before(int64_t a, int64_t b, int64_t c) {
-  uint64_t x = (uint64_t)(a ^ b), y = (uint64_t)(b ^ c);
-  return x < y && x < (x ^ y);
+  return (a ^ b) < (b ^ c);
 }
 
 static inline void tree_push(Tree *t, int64_t leaf, TreeValue v, TreeMerge merge) {

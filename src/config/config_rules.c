@@ -123,6 +123,8 @@ static bool rule_shards(ConfigDoc *d, Err *e) {
                     "the first may not exceed the second: a rank holds whole blocks (raising numerics.shards changes the bits)");
   if (d->c.layout.chunks > 1 && d->c.schedule.name != SCHED_INTERLEAVED)
     return refuse(d, e, "layout.chunks", "schedule.name", "several chunks on a stage need schedule.name interleaved");
+  if (d->c.layout.chunks > 1 && d->c.layout.pp == 1)
+    return refuse(d, e, "layout.chunks", "layout.pp", "several chunks on a stage need several stages");
   return true;
 }
 

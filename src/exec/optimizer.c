@@ -17,15 +17,15 @@ static size_t n_blocks(const ParamSet *ps) {
 size_t exec_optimizer_work(const ParamSet *ps, DType real) {
   return CHUNK * dtype_size(real) + (n_blocks(ps) + (size_t)ps->n_norm_leaf) * sizeof(double);
 }
+/* The same on every rank, since all members of a group walk the same chunks: from sizes of the whole model. */
 size_t exec_reduce_work(const ParamSet *ps) {
-  size_t least = 0, whole = (size_t)ps->n_flat[PGROUP_MIRROR] * sizeof(uint64_t);
+  size_t least = 0, whole = 0;
+  for (int i = 0; i < ps->n; i++) whole += (size_t)(ps->param[i].n_out * ps->param[i].n_in * ps->param[i].n_expert) * sizeof(uint64_t);
   for (int g = 0; g < N_PGROUP; g++) {
     int n = mesh_group_size(ps->mesh, pgroup_axes(g));
     if (n > 1 && reduce_stage_min(n) > least) least = reduce_stage_min(n);
-    if (n > 1 && (size_t)ps->n_flat[g] * sizeof(uint64_t) > whole) whole = (size_t)ps->n_flat[g] * sizeof(uint64_t);
   }
-  bool tied = ps->mesh->size[AXIS_PP] > 1 && ps->param[ps->n - 1].group == PGROUP_MIRROR;
-  if (tied) return REDUCE_STAGE > least ? REDUCE_STAGE : least;       /* both ends of a mirror agree on it */
+  if (ps->mesh->world == 1) return 0;
   size_t want = whole < REDUCE_STAGE ? whole : REDUCE_STAGE;
   return want > least ? want : least;
 }

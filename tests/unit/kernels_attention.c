@@ -291,6 +291,25 @@ static void groups_are_merged_by_the_tree(void **state) {
   }
 }
 
+/* A query that sees one key has probability 1 whatever its score: dq is exactly zero. */
+static void one_key_has_no_gradient(void **state) {
+  (void)state;
+  for (int i = 0; i < 3; i++) {
+    Fix f;
+    FOR_BOTH_TYPES(f) {
+      Problem p = {.D = 8, .heads = 2, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {70, 90}};
+      p.window = i == 1 ? 1 : 0, p.docs = i == 2 ? 33 : 0;
+      problem_open(&f, &p, TAGS);
+      Result r = kernel(&f, &p);
+      for (int t = 0; t < 160; t++) {
+        int at = p.view.position[t], one = p.window == 1 || at == 0 || (p.docs && at % p.docs == 0), zeros = 0;
+        for (int j = t * 16; j < t * 16 + 16; j++) zeros += fix_at(&f, r.dq, j) == 0;
+        assert_int_equal(zeros, one ? 16 : 0);
+      }
+    }
+  }
+}
+
 /* ---- queries and keys on several ranks ---- */
 
 static void *take(Fix *f, const void *whole, int64_t n_whole, const int32_t *token, int64_t n, const Shards *s) {
@@ -474,11 +493,17 @@ static void large_scores_and_no_tokens(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(matches_naive_softmax),           cmocka_unit_test(gradients_match_differences),
-      cmocka_unit_test(threads_do_not_change_bits),      cmocka_unit_test(company_does_not_change_bits),
-      cmocka_unit_test(the_future_does_not_change_bits), cmocka_unit_test(cuts_of_heads_do_not_change_bits),
-      cmocka_unit_test(groups_are_merged_by_the_tree),   cmocka_unit_test(shares_of_tokens_give_the_bits_of_all),
-      cmocka_unit_test(large_scores_and_no_tokens),      cmocka_unit_test(shares_of_heads_give_the_bits_of_all),
+      cmocka_unit_test(matches_naive_softmax),
+      cmocka_unit_test(gradients_match_differences),
+      cmocka_unit_test(threads_do_not_change_bits),
+      cmocka_unit_test(company_does_not_change_bits),
+      cmocka_unit_test(the_future_does_not_change_bits),
+      cmocka_unit_test(cuts_of_heads_do_not_change_bits),
+      cmocka_unit_test(groups_are_merged_by_the_tree),
+      cmocka_unit_test(shares_of_tokens_give_the_bits_of_all),
+      cmocka_unit_test(one_key_has_no_gradient),
+      cmocka_unit_test(large_scores_and_no_tokens),
+      cmocka_unit_test(shares_of_heads_give_the_bits_of_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
