@@ -225,9 +225,9 @@ typedef struct Kernels {
    * zero bits */
   void (*bits_add)(const KCtx *, void *y, const void *x, int64_t n);
 
-  /* y = silu(gate) * up * w; w [rows] per row or NULL (= 1). Elementwise over width (per block: rows x width_j). dw[r] = <dy, silu(gate) up>: per block a
-   * row sum, then the tree over blocks; written as planes [n_root][rows], one per root of this rank's blocks (shard_roots). (Shazeer 2020; the routing
-   * weight is folded in here, so expert outputs need not be kept.) */
+  /* y = silu(gate) * up * w; w [rows] per row or NULL (= 1). Elementwise over width (per block: rows x width_j). dw[r] = <dy, silu(gate)
+   * up>: per block a row sum, then the tree over blocks; written as planes [n_root][rows], one per root of this rank's blocks
+   * (shard_roots). (Shazeer 2020; the routing weight is folded in here, so expert outputs need not be kept.) */
   void (*swiglu_fwd)(const KCtx *, void *y, const void *gate, const void *up, const void *w, const Shards *width, int64_t rows);
   void (*swiglu_bwd)(const KCtx *, void *d_gate, void *d_up, void *dw /* or NULL */, const void *dy, const void *gate, const void *up,
                      const void *w, const Shards *width, int64_t rows);

@@ -6,14 +6,18 @@
 #include "data/data.h"
 #include "device/device.h"
 #include "train/check.h"
+#include "train/eval_verb.h"
 #include "train/loop.h"
 #include "train/plan_verb.h"
+#include "train/sample.h"
 #include "train/version.h"
+#include "train/weights.h"
 
 enum { MAX_ARGS = 256, ARENA_CAP_GIB = 64 };
 
 /* Options that any verb may declare. */
-typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, N_OPT } OptId;
+typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, OPT_PROMPT, OPT_TOKENS,
+               OPT_TEMPERATURE, OPT_SEED, N_OPT } OptId;
 typedef struct Args {
   const char *pos[MAX_ARGS]; int n_pos;
   const char *sets[MAX_ARGS]; int n_sets;
@@ -35,6 +39,10 @@ static const struct { const char *name; bool takes_value; const char *help; } op
     [OPT_RANK] = {"--rank", true, "R: the rank whose details are shown (default 0)"},
     [OPT_ROUTING] = {"--routing", true, "bound | balanced | all_to_one: the routed rows to count"},
     [OPT_FORMAT] = {"--format", true, "auto | megatron | u16 | u32 | text"},
+    [OPT_PROMPT] = {"--prompt", true, "TEXT: what the model continues (default: nothing, a document begins)"},
+    [OPT_TOKENS] = {"--tokens", true, "N: at most N bytes of continuation (default 200); it stops where a document ends"},
+    [OPT_TEMPERATURE] = {"--temperature", true, "T: below 1 the likelier bytes gain; 0: always the likeliest (default 0.8)"},
+    [OPT_SEED] = {"--seed", true, "S: of the draws (default: train.seed)"},
 };
 
 /* ---- verbs ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -46,6 +54,38 @@ static bool read_number(const Args *args, OptId o, int least, int *out, Err *e) 
     return err_set(e, ERR_CONFIG, "%s: \"%s\" is not a whole number from %d to 10000000", opt_table[o].name, args->opt[o], least);
   *out = (int)v;
   return true;
+}
+
+static bool read_real(const Args *args, OptId o, double most, double *out, Err *e) {
+  char *end;
+  if (!args->opt[o]) return true;
+  *out = strtod(args->opt[o], &end);
+  if (*end || end == args->opt[o] || !(*out >= 0 && *out <= most))
+    return err_set(e, ERR_CONFIG, "%s: \"%s\" is not a number from 0 to %g", opt_table[o].name, args->opt[o], most);
+  return true;
+}
+
+/* The configuration that a checkpoint carries, but the layout that this world has: data parallel, unless the command line says more. */
+static bool config_of_checkpoint(Arena *a, const Args *args, ConfigDoc *doc, Err *e) {
+  static const char *const layout[] = {"layout.dp=0", "layout.tp=1", "layout.pp=1", "layout.ep=1", "layout.etp=1", "layout.cp=1"};
+  enum { N_LAYOUT = sizeof layout / sizeof *layout };
+  const char **sets = ARENA_NEW(a, const char *, N_LAYOUT + args->n_sets);
+  char *file;
+  const char *text = weights_config(a, args->opt[OPT_RESUME], &file, e);
+  if (!text) return false;
+  memcpy(sets, layout, sizeof layout);
+  memcpy(sets + N_LAYOUT, args->sets, (size_t)args->n_sets * sizeof *sets);
+  return config_read_text(doc, a, file, text, sets, N_LAYOUT + args->n_sets, e);
+}
+/* path NULL: that of the checkpoint. The same on all ranks. */
+static bool read_config(World *w, Arena *a, const Args *args, const char *path, ConfigDoc *doc, Err *e) {
+  bool ok = path ? config_read(doc, a, path, args->sets, args->n_sets, e) : config_of_checkpoint(a, args, doc, e);
+  if (ok) config_resolve(doc, world_size(w), e);
+  return world_agree(w, e);
+}
+
+static bool needs_resume(const Args *args, Err *e) {
+  return args->opt[OPT_RESUME] || err_set(e, ERR_CONFIG, "--resume is missing: it names a checkpoint, or a directory of them");
 }
 
 static bool verb_train(World *w, Arena *a, const Args *args, Err *e) {
@@ -77,6 +117,22 @@ static bool verb_plan(World *w, Arena *a, const Args *args, Err *e) {
 
 static bool verb_check(World *w, Arena *a, const Args *args, Err *e) {
   return check_run(w, a, args->pos[0], args->sets, args->n_sets, stdout, e);
+}
+
+static bool verb_eval(World *w, Arena *a, const Args *args, Err *e) {
+  ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
+  TRY(needs_resume(args, e) && read_config(w, a, args, args->pos[0], doc, e));
+  return eval_verb(w, a, &doc->c, args->opt[OPT_RESUME], stdout, e);
+}
+
+static bool verb_sample(World *w, Arena *a, const Args *args, Err *e) {
+  ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
+  int n_token = 200, seed = -1;
+  SampleArgs s = {.prompt = args->opt[OPT_PROMPT] ? args->opt[OPT_PROMPT] : "", .temperature = 0.8};
+  TRY(needs_resume(args, e) && read_number(args, OPT_TOKENS, 1, &n_token, e) && read_number(args, OPT_SEED, 0, &seed, e));
+  TRY(read_real(args, OPT_TEMPERATURE, 100, &s.temperature, e) && read_config(w, a, args, args->pos[0], doc, e));
+  s.n_token = n_token, s.seed = seed >= 0 ? (uint64_t)seed : (uint64_t)doc->c.train.seed;
+  return sample_verb(w, a, &doc->c, args->opt[OPT_RESUME], &s, stdout, e);
 }
 
 static bool verb_data(World *w, Arena *a, const Args *args, Err *e) {
@@ -112,6 +168,8 @@ static const Verb verbs[] = {
     {"train", "CONFIG [--set key=value ...] [--resume PATH] [--print-config]", "train a model; start it with mpirun", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PRINT_CONFIG), 1, 1, true, verb_train},
     {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--print] [--set ...]", "memory, flops, groups and instructions of a run, without running it", BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_PRINT_CONFIG), 1, 1, false, verb_plan},
     {"check", "FILE.h5 [--set key=value ...]", "train a golden file's model and compare every number with it", BIT(OPT_SET), 1, 1, true, verb_check},
+    {"eval", "[CONFIG] --resume CKPT [--set key=value ...]", "validation loss of a checkpoint over all tokens of data.valid; CONFIG left out: the checkpoint's own, without its layout", BIT(OPT_SET) | BIT(OPT_RESUME), 0, 1, true, verb_eval},
+    {"sample", "[CONFIG] --resume CKPT --prompt TEXT [--tokens N] [--temperature T] [--seed S]", "text as a checkpoint continues it (byte tokenizer)", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PROMPT) | BIT(OPT_TOKENS) | BIT(OPT_TEMPERATURE) | BIT(OPT_SEED), 0, 1, true, verb_sample},
     {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false, verb_data},
     {"ckpt", "list DIR | show PATH | verify PATH", "look at checkpoints", 0, 2, 2, false, verb_ckpt},
     {"config", "", "print the reference of every configuration key (Markdown)", 0, 0, 0, false, verb_config},

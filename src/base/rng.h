@@ -3,7 +3,7 @@
 #ifndef ETALON_RNG_H
 #define ETALON_RNG_H
 #include <stdint.h>
-typedef enum { RNG_INIT, RNG_SHUFFLE, RNG_ROUTING, RNG_LAG, RNG_TEST } RngPurpose;
+typedef enum { RNG_INIT, RNG_SHUFFLE, RNG_ROUTING, RNG_LAG, RNG_TEST, RNG_SAMPLE } RngPurpose;
 typedef struct RngKey { uint64_t seed, stream; RngPurpose purpose; } RngKey;   /* stream: a hash of a tensor name, an epoch, ... */
 /* The bijection itself: 4 counter words, 2 key words, 4 words out. The functions below are made of it. */
 void     rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);

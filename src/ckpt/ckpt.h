@@ -30,10 +30,31 @@ typedef struct CkptMeta {
   const char *code_version, *isa, *gemm;
 } CkptMeta;
 
+/* keep_last > 0: of the checkpoints up to this step the latest keep_last stay; 0: all. compress: 0 none, else zlib's level 1 to 9: data sets are then
+ * chunked, and rank 0 writes them, some rows at a time. */
+typedef struct CkptPolicy { int keep_last, compress; } CkptPolicy;
 /* Collective. dir/step_00000100.h5; dir is created. ERR_CKPT: what failed and where (space is checked before writing and then reserved); a file of the
- * same name stays as it was. keep_last > 0: of the checkpoints up to this step the latest keep_last stay; 0: all. scratch: 16 bytes per
- * tensor and a few KiB. tensor[].hash is stored as given. */
-bool ckpt_save(World *w, Arena *scratch, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, int keep_last, Err *e);
+ * same name stays as it was. What other saves left behind half-way is deleted. scratch: some 300 bytes per tensor and a few KiB; compressed: 64 MiB on
+ * rank 0 more. The tensors' hashes are computed here; those of the sets are not looked at. */
+bool ckpt_save(World *w, Arena *scratch, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, const CkptPolicy *p, Err *e);
+
+/* A save in the background: the state is copied, then a thread of each rank hashes and writes the copy while training goes on. The thread sends no
+ * messages; ranks agree when ckpt_task_poll is called. The file has the same bytes as ckpt_save's. Between begin and the end of the task no other
+ * function of this header may be called. Not for compressed checkpoints (CHECK). */
+typedef struct CkptTask CkptTask;
+size_t ckpt_task_bytes(const CkptSet *set, int n_set);      /* of the copy on this rank, lists included: what `room` must hold */
+/* Collective. room: an arena for this alone; what it held is gone. */
+CkptTask *ckpt_task_begin(World *w, Arena *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, const CkptPolicy *p);
+/* Collective. Goes on with the save where every rank's thread is done with its part; wait: until the save is over. Returns whether it is over: e then
+ * says how it ended, as after ckpt_save, and the task must not be used again. */
+bool ckpt_task_poll(CkptTask *t, bool wait, Err *e);
+
+/* Collective. Loads the checkpoint `path`, or the newest good one of the directory `path`: what its `latest` names, else the one with the next lower step
+ * that is whole (no `latest`: the highest step). note: NULL, or what was passed over and why, one line. ERR_CKPT as ckpt_load; in a directory, for files
+ * that are damaged only when all are: a whole file that does not fit the model is not passed over. Strings live in `a`. */
+bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **note, Err *e);
+/* Reads everything about the file but its data once in a child process (probe.h): HDF5 does not survive every damage. ERR_CKPT: it did not. One process. */
+bool ckpt_trial(const char *file, Err *e);
 /* path: a file, or a directory (its `latest`). Strings live in `a`. Refuses foreign and newer files. Not collective: every rank may call it. */
 bool ckpt_read_meta(Arena *a, const char *path, CkptMeta *m, char **file, Err *e);
 /* Collective. Fills the pieces. Every tensor of the sets is read once more, in shares dealt evenly to the ranks, and its hash compared with the stored

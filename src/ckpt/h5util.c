@@ -38,6 +38,16 @@ hid_t h5_open_read(const char *path, Err *e) {
   return file;
 }
 
+hid_t h5_open_write(const char *path, Err *e) {
+  hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  H5Pset_file_locking(access, false, true);
+  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110);
+  hid_t file = H5Fopen(path, H5F_ACC_RDWR, access);
+  H5Pclose(access);
+  if (file < 0) h5_fail(e, path, "cannot be opened for writing");
+  return file;
+}
+
 static bool attribute_put(hid_t at, const char *name, hid_t type, const void *value) {
   hid_t space = H5Screate(H5S_SCALAR), attr = H5Acreate2(at, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
   bool ok = attr >= 0 && H5Awrite(attr, type, value) >= 0;

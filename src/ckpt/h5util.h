@@ -12,6 +12,7 @@ void h5_silence(void);                                              /* no error 
 bool h5_fail(Err *e, const char *path, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 hid_t h5_open_read(const char *path, Err *e);                       /* < 0: failed. Posix I/O, no locks */
 
+hid_t h5_open_write(const char *path, Err *e);                      /* < 0: failed */
 bool h5_put_text(hid_t at, const char *name, const char *text);     /* attributes */
 bool h5_put_i64(hid_t at, const char *name, int64_t value);
 bool h5_put_u64(hid_t at, const char *name, uint64_t value);
@@ -24,13 +25,16 @@ bool meta_write(hid_t file, const CkptMeta *m, const char *mpi, int64_t n_tensor
 bool meta_read(hid_t file, const char *path, Arena *a, CkptMeta *m, int64_t *n_tensor, Err *e);
 /* Where a path leads: itself, or its `latest`. NULL: failed. */
 char *ckpt_resolve(Arena *a, const char *path, Err *e);
+/* The file that dir's `latest` names, there or not. NULL: failed. */
+char *ckpt_latest(Arena *a, const char *dir, int64_t *step, Err *e);
 bool ckpt_parse_name(const char *name, int64_t *step);              /* "step_00000100.h5" */
 
 /* tensor.c: one data set. */
 /* Opens or creates one group, without a time stamp: equal content gives equal bytes. */
 hid_t group_create(hid_t at, const char *name);
-/* Creates the data sets and links of all sets. offset: where the data of each tensor of all sets begins in the file, bytes (links: untouched). */
-bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *offset, Err *e);
+/* Creates the data sets and links of all sets. offset: where the data of each tensor of all sets begins in the file, bytes (links and compressed data
+ * sets: untouched). compress: 0, or zlib's level. */
+bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, int compress, const char *path, uint64_t *offset, Err *e);
 /* Opens group/name and compares dtype and shape with t. < 0: failed. */
 hid_t tensor_open(hid_t file, const char *path, const char *group, const CkptTensor *t, Err *e);
 /* What the file says about an open data set. */
@@ -39,6 +43,11 @@ size_t tensor_row_bytes(const CkptTensor *t);
 hid_t tensor_type(DType t);                                         /* little-endian, both in files and in memory */
 /* One rectangle into p->data; p->tensor is not looked at. */
 bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p);
+/* The hash terms of a piece's elements, added. */
+uint64_t piece_hash(const CkptTensor *t, const CkptPiece *p);
+/* The same from p->data to the file. */
+bool tensor_write(hid_t d, const CkptTensor *t, const CkptPiece *p);
+int64_t tensor_chunk_rows(const CkptTensor *t);                     /* rows of a chunk of a compressed data set */
 /* Adds the hash terms of rows [from, to) to *sum; reads through buf, of at least one element. */
 bool tensor_hash_rows(hid_t d, const CkptTensor *t, int64_t from, int64_t to, void *buf, size_t buf_bytes, uint64_t *sum);
 

@@ -110,8 +110,7 @@ bool ckpt_parse_name(const char *name, int64_t *step) {
   return errno == 0 && strcmp(end, ".h5") == 0;
 }
 
-/* The name that a directory's `latest` holds. */
-static char *latest_read(Arena *a, const char *dir, Err *e) {
+char *ckpt_latest(Arena *a, const char *dir, int64_t *step, Err *e) {
   enum { NAME = 64 };
   char name[NAME] = "";
   char *path = arena_printf(a, "%s/latest", dir);
@@ -124,8 +123,7 @@ static char *latest_read(Arena *a, const char *dir, Err *e) {
   bool read = fgets(name, NAME, f) != NULL;
   fclose(f);
   name[strcspn(name, "\n")] = 0;
-  int64_t step;
-  if (!read || !ckpt_parse_name(name, &step)) {
+  if (!read || !ckpt_parse_name(name, step)) {
     err_set(e, ERR_CKPT, "%s: holds '%s', not the name of a checkpoint (step_00000100.h5)", path, name);
     return NULL;
   }
@@ -138,7 +136,8 @@ char *ckpt_resolve(Arena *a, const char *path, Err *e) {
     err_set(e, ERR_CKPT, "%s: %s", path, strerror(errno));
     return NULL;
   }
-  char *file = S_ISDIR(st.st_mode) ? latest_read(a, path, e) : arena_printf(a, "%s", path);
+  int64_t step;
+  char *file = S_ISDIR(st.st_mode) ? ckpt_latest(a, path, &step, e) : arena_printf(a, "%s", path);
   if (file && stat(file, &st) != 0) {
     err_set(e, ERR_CKPT, "%s: %s, though %s/latest names it", file, strerror(errno), path);
     return NULL;

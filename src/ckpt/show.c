@@ -20,7 +20,7 @@ static bool directory_read(Arena *a, const char *dir, char ***name, int *n, Err 
   *name = ARENA_NEW(a, char *, n_file);
   *n = 0;
   for (struct dirent *f; *n < n_file && (f = readdir(d));)
-    if (strncmp(f->d_name, "step_", 5) == 0) (*name)[(*n)++] = arena_printf(a, "%s", f->d_name);
+    if (strncmp(f->d_name, "step_", 5) == 0 || strcmp(f->d_name, "latest.part") == 0) (*name)[(*n)++] = arena_printf(a, "%s", f->d_name);
   closedir(d);
   qsort(*name, (size_t)*n, sizeof **name, by_name);
   return true;
@@ -33,12 +33,13 @@ static void list_line(Arena *a, const char *dir, const char *name, const char *l
   int64_t step;
   stat(path, &st);
   if (!ckpt_parse_name(name, &step)) {
-    fprintf(out, "%-24s %10s %14lld bytes  UNFINISHED: a save that did not end; may be deleted\n", name, "-", (long long)st.st_size);
+    fprintf(out, "%-24s %10s %14lld bytes  UNFINISHED: a save that did not end; the next one deletes it\n", name, "-",
+            (long long)st.st_size);
     return;
   }
   CkptMeta m;
   Err broken = {0};
-  if (ckpt_read_meta(a, path, &m, &file, &broken))
+  if (ckpt_trial(path, &broken) && ckpt_read_meta(a, path, &m, &file, &broken))
     fprintf(out, "%-24s %10" PRId64 " %14lld bytes  %5d ranks  %s%s\n", name, m.step, (long long)st.st_size, m.world, m.numerics, mark);
   else
     fprintf(out, "%-24s %10" PRId64 " %14lld bytes  BROKEN: %s%s\n", name, step, (long long)st.st_size, broken.text, mark);
@@ -124,12 +125,17 @@ static void meta_print(const CkptMeta *m, const char *path, FILE *out) {
   fprintf(out, "  numerics: %s\n  code: %s, isa %s, gemm %s\n", m->numerics, m->code_version, m->isa, m->gemm);
 }
 
+static bool find_and_read(Arena *a, const char *path, CkptMeta *m, char **file, Err *e) {
+  char *found = ckpt_resolve(a, path, e);
+  return found && ckpt_trial(found, e) && ckpt_read_meta(a, found, m, file, e);
+}
+
 bool ckpt_show(Arena *a, const char *path, FILE *out, Err *e) {
   ArenaMark mark = arena_mark(a);
   CkptMeta m;
   char *file;
   int64_t n_stored;
-  TRY(ckpt_read_meta(a, path, &m, &file, e));
+  TRY(find_and_read(a, path, &m, &file, e));
   meta_print(&m, file, out);
   hid_t h = h5_open_read(file, e);
   if (h < 0) return false;
@@ -159,7 +165,7 @@ bool ckpt_verify(Arena *a, const char *path, FILE *out, Err *e) {
   CkptMeta m;
   char *file;
   int64_t n_stored;
-  TRY(ckpt_read_meta(a, path, &m, &file, e));
+  TRY(find_and_read(a, path, &m, &file, e));
   hid_t h = h5_open_read(file, e);
   if (h < 0) return false;
   Walk k = {.a = a, .path = file, .out = out, .e = e, .each = each_verify, .buf = arena_alloc(a, CKPT_CHUNK_BYTES, 1)};

@@ -1,4 +1,4 @@
-/* One logical tensor as a data set: contiguous, allocated at once, never filled with zeros first. */
+/* One logical tensor as a data set: contiguous, allocated at once, never filled with zeros first; or in deflated chunks of whole rows. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -30,16 +30,35 @@ hid_t tensor_type(DType t) {
 
 size_t tensor_row_bytes(const CkptTensor *t) { return (size_t)t->cols * dtype_size(t->dtype); }
 
-static hid_t tensor_create(hid_t group, const CkptTensor *t) {
+enum { CHUNK_BYTES = 1 << 20 };
+int64_t tensor_chunk_rows(const CkptTensor *t) {
+  int64_t fit = (int64_t)(CHUNK_BYTES / tensor_row_bytes(t));
+  return fit < 1 ? 1 : fit < t->rows ? fit : t->rows;
+}
+
+/* How the data lies: rows longer than a chunk's bytes are cut (a chunk may not exceed 4 GiB). */
+static hid_t tensor_layout(const CkptTensor *t, int compress) {
+  hid_t create = H5Pcreate(H5P_DATASET_CREATE);
+  int64_t wide = (int64_t)(CHUNK_BYTES / dtype_size(t->dtype));
+  hsize_t chunk[2] = {(hsize_t)tensor_chunk_rows(t), (hsize_t)(t->cols < wide ? t->cols : wide)};
+  if (compress) {
+    H5Pset_chunk(create, t->n_dim, chunk + 2 - t->n_dim);
+    H5Pset_deflate(create, (unsigned)compress);
+  } else {
+    H5Pset_layout(create, H5D_CONTIGUOUS);
+    H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY);
+  }
+  H5Pset_fill_time(create, H5D_FILL_TIME_NEVER);
+  H5Pset_obj_track_times(create, false);
+  return create;
+}
+
+static hid_t tensor_create(hid_t group, const CkptTensor *t, int compress) {
   CHECK((t->n_dim == 2 || (t->n_dim == 1 && t->rows == 1)) && t->rows > 0 && t->cols > 0, "tensor %s: %d dims, [%" PRId64 ", %" PRId64 "]",
         t->name, t->n_dim, t->rows, t->cols);
   CHECK(t->name[0] && !strchr(t->name, '/'), "tensor name '%s'", t->name);
   hsize_t dims[2] = {(hsize_t)t->rows, (hsize_t)t->cols};
-  hid_t space = H5Screate_simple(t->n_dim, dims + 2 - t->n_dim, NULL), create = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_layout(create, H5D_CONTIGUOUS);
-  H5Pset_alloc_time(create, H5D_ALLOC_TIME_EARLY);
-  H5Pset_fill_time(create, H5D_FILL_TIME_NEVER);
-  H5Pset_obj_track_times(create, false);
+  hid_t space = H5Screate_simple(t->n_dim, dims + 2 - t->n_dim, NULL), create = tensor_layout(t, compress);
   hid_t d = H5Dcreate2(group, t->name, tensor_type(t->dtype), space, H5P_DEFAULT, create, H5P_DEFAULT);
   H5Pclose(create);
   H5Sclose(space);
@@ -49,17 +68,17 @@ static hid_t tensor_create(hid_t group, const CkptTensor *t) {
   return -1;
 }
 
-static bool set_create(hid_t file, hid_t group, const CkptSet *s, const char *path, uint64_t *offset, Err *e) {
+static bool set_create(hid_t file, hid_t group, const CkptSet *s, int compress, const char *path, uint64_t *offset, Err *e) {
   hid_t other = s->same_as ? H5Gopen2(file, s->same_as, H5P_DEFAULT) : -1;
   if (s->same_as && other < 0) return h5_fail(e, path, "group /%s for the links of /%s", s->same_as, s->group);
   bool ok = true;
   for (int i = 0; i < s->n_tensor && ok; i++) {
     const char *name = s->tensor[i].name;
-    hid_t d = other >= 0 ? -1 : tensor_create(group, &s->tensor[i]);
+    hid_t d = other >= 0 ? -1 : tensor_create(group, &s->tensor[i], compress);
     ok = other >= 0 ? H5Lcreate_hard(other, name, group, name, H5P_DEFAULT, H5P_DEFAULT) >= 0 : d >= 0;
     if (d >= 0) {
-      offset[i] = H5Dget_offset(d);
-      ok = offset[i] != HADDR_UNDEF;
+      if (!compress) offset[i] = H5Dget_offset(d);
+      ok = compress || offset[i] != HADDR_UNDEF;
       H5Dclose(d);
     }
     if (!ok) h5_fail(e, path, "cannot create /%s/%s", s->group, name);
@@ -95,11 +114,12 @@ static hid_t path_create(hid_t file, const char *path) {
   return at;
 }
 
-bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, const char *path, uint64_t *offset, Err *e) {
+bool tensor_create_all(hid_t file, const CkptSet *set, int n_set, int compress, const char *path, uint64_t *offset, Err *e) {
   bool ok = true;
   for (int i = 0; i < n_set && ok; offset += set[i++].n_tensor) {
     hid_t group = path_create(file, set[i].group);
-    ok = group >= 0 ? set_create(file, group, &set[i], path, offset, e) : h5_fail(e, path, "cannot create group /%s", set[i].group);
+    ok = group >= 0 ? set_create(file, group, &set[i], compress, path, offset, e)
+                    : h5_fail(e, path, "cannot create group /%s", set[i].group);
     if (group >= 0) H5Gclose(group);
   }
   return ok;
@@ -160,16 +180,25 @@ hid_t tensor_open(hid_t file, const char *path, const char *group, const CkptTen
   return -1;
 }
 
-bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p) {
+typedef herr_t TransferFn(hid_t d, hid_t type, hid_t in_memory, hid_t in_file, void *data);
+static herr_t transfer_in(hid_t d, hid_t type, hid_t in_memory, hid_t in_file, void *data) {
+  return H5Dread(d, type, in_memory, in_file, H5P_DEFAULT, data);
+}
+static herr_t transfer_out(hid_t d, hid_t type, hid_t in_memory, hid_t in_file, void *data) {
+  return H5Dwrite(d, type, in_memory, in_file, H5P_DEFAULT, data);
+}
+static bool tensor_transfer(TransferFn *transfer, hid_t d, const CkptTensor *t, const CkptPiece *p) {
   hsize_t start[2] = {(hsize_t)p->row, (hsize_t)p->col}, count[2] = {(hsize_t)p->n_row, (hsize_t)p->n_col};
   int skip = 2 - t->n_dim;
   hid_t in_file = H5Dget_space(d), in_memory = H5Screate_simple(t->n_dim, count + skip, NULL);
   bool ok = in_file >= 0 && in_memory >= 0 && H5Sselect_hyperslab(in_file, H5S_SELECT_SET, start + skip, NULL, count + skip, NULL) >= 0 &&
-            H5Dread(d, tensor_type(t->dtype), in_memory, in_file, H5P_DEFAULT, p->data) >= 0;
+            transfer(d, tensor_type(t->dtype), in_memory, in_file, p->data) >= 0;
   if (in_file >= 0) H5Sclose(in_file);
   if (in_memory >= 0) H5Sclose(in_memory);
   return ok;
 }
+bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p) { return tensor_transfer(transfer_in, d, t, p); }
+bool tensor_write(hid_t d, const CkptTensor *t, const CkptPiece *p) { return tensor_transfer(transfer_out, d, t, p); }
 
 #define DEFINE_HASH(T, NAME)                                                                                                               \
   static uint64_t NAME(uint64_t tensor, uint64_t index, const void *p, int64_t n) {                                                        \
@@ -194,6 +223,14 @@ static uint64_t hash_run(DType t, uint64_t tensor, uint64_t index, const void *p
   default:
     return hash_64(tensor, index, p, n);
   }
+}
+
+uint64_t piece_hash(const CkptTensor *t, const CkptPiece *p) {
+  uint64_t key = hash_name(t->name), sum = 0;
+  size_t run = (size_t)p->n_col * dtype_size(t->dtype);
+  for (int64_t r = 0; r < p->n_row; r++)
+    sum += hash_run(t->dtype, key, (uint64_t)((p->row + r) * t->cols + p->col), (const char *)p->data + (size_t)r * run, p->n_col);
+  return sum;
 }
 
 bool tensor_hash_rows(hid_t d, const CkptTensor *t, int64_t from, int64_t to, void *buf, size_t buf_bytes, uint64_t *sum) {

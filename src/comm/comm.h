@@ -8,11 +8,13 @@
 #include <stdint.h>
 #include "base/arena.h"
 #include "base/err.h"
+#include "base/fault.h"
 #include "comm/mesh.h"
 
 typedef struct World World;
 
-/* Starts MPI (MPI_THREAD_SERIALIZED), installs the hook of `die` (MPI_Abort). The World lives in `a`. Knows AXES_WORLD only, until world_set_mesh. */
+/* Starts MPI (MPI_THREAD_SERIALIZED), installs the hook of `die` (MPI_Abort). The World lives in `a`. Knows AXES_WORLD only, until world_set_mesh.
+ * ERR_CONFIG: an MPI without threads, an ETALON_FAULT that cannot be read. */
 bool world_open(World **w, Arena *a, int *argc, char ***argv, Err *e);
 /* Makes a communicator for each axis set of either view (equal groups share one), so that nothing is created inside a step. `a` is used for scratch
  * only. May be called again with another mesh; traffic goes on counting. CHECK: m->world is the world's size. */
@@ -21,6 +23,7 @@ int  world_rank(const World *w);
 int  world_size(const World *w);
 int  world_local_size(const World *w);               /* ranks on this host */
 const char *world_library(const World *w);           /* name and version of the MPI library, one line */
+Fault *world_fault(World *w);                        /* armed by world_open from the environment (base/fault.h) */
 /* The lowest failing rank's error becomes everybody's. Returns e->code == ERR_NONE. */
 bool world_agree(World *w, Err *e);
 /* Prints the agreed error once (rank 0: `error: text`; ERR_RESUME: the text alone), finalises, returns the exit code. w NULL: MPI never started. */

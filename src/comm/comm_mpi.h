@@ -2,6 +2,7 @@
 #ifndef ETALON_COMM_MPI_H
 #define ETALON_COMM_MPI_H
 #include <mpi.h>
+#include "base/fault.h"
 #include "comm/comm.h"
 
 enum {
@@ -35,6 +36,7 @@ struct World {
   char *stage;                                         /* for reductions */
   size_t stage_bytes;
   char library[COMM_LIBRARY_TEXT];
+  Fault fault;
 };
 
 /* A group in use: where to send and where to count. */

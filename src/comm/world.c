@@ -1,5 +1,6 @@
 /* Start and end of a world, its communicators, and errors that all ranks agree on. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm_mpi.h"
@@ -70,6 +71,7 @@ bool world_open(World **out, Arena *a, int *argc, char ***argv, Err *e) {
   size_t least = reduce_stage_min(w->size);
   w->stage_bytes = least > stage_default ? least : stage_default;
   w->stage = arena_alloc(a, w->stage_bytes, 1);
+  fault_arm(&w->fault, getenv("ETALON_FAULT"), w->rank, e);
   if (provided < MPI_THREAD_SERIALIZED)
     err_set(e, ERR_CONFIG, "%s offers no MPI_THREAD_SERIALIZED; use a build of MPI with threads", w->library);
   return world_agree(w, e);
@@ -130,6 +132,7 @@ int world_rank(const World *w) { return w->rank; }
 int world_size(const World *w) { return w->size; }
 int world_local_size(const World *w) { return w->local_size; }
 const char *world_library(const World *w) { return w->library; }
+Fault *world_fault(World *w) { return &w->fault; }
 
 void world_set_max_message(World *w, size_t bytes) {
   CHECK(bytes >= sizeof(uint64_t) && bytes <= max_message_default, "messages of at most %zu bytes", bytes);

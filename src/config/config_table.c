@@ -121,6 +121,8 @@ static const ConfigKey table[] = {
     TEXT(train, stop_file, "", "save and stop when this file appears (exit code 75); empty: none"),
     INT(train, replica_check_interval, 0, MAX_STEPS, "0", "steps between checks that replicas hold the same weights; 0: never"),
     BOOL(train, profile, "false", "print where the time of a step went"),
+    TEXT(train, sample_prompt, "", "at the end of training print this text as the model continues it (byte tokenizer only); empty: nothing"),
+    INT(train, sample_tokens, 1, 1 << 20, "120", "at most this many bytes of continuation; it stops where a document ends"),
 
     REAL(optimizer, lr, 0, DBL_MAX, NULL, "peak learning rate of AdamW"),
     REAL(optimizer, min_lr, 0, DBL_MAX, "0", "learning rate at the end of the decay"),

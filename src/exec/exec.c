@@ -1,5 +1,6 @@
 #include "exec/exec.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/timer.h"
@@ -116,7 +117,7 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *result) {
   x->o.device->ops->sync(x->o.device);
   x->result.loss_sum = (double)(int64_t)x->result.stat[STAT_LOSS] * (1.0 / (double)(1ull << s->p->num.shift));
   x->result.loss = x->result.n_valid ? x->result.loss_sum / (double)x->result.n_valid : 0;
-  x->result.fault |= x->result.stat[STAT_FAULT] != 0;
+  if (x->result.stat[STAT_FAULT]) x->result.fault = true, x->result.loss = x->result.loss_sum = x->result.grad_norm = NAN;
   *result = x->result;
 }
 

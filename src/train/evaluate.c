@@ -1,5 +1,7 @@
 #include "train/evaluate.h"
 
+#include <math.h>
+
 #include "comm/comm.h"
 #include "train/feed.h"
 
@@ -28,5 +30,6 @@ bool evaluate_run(Exec *x, const Job *j, World *w, const TokenFile *f, EvalResul
     out->fault |= r.fault;
   }
   if (out->n_token) out->loss = (double)(int64_t)sum / (double)(1ull << r.stat_shift) / (double)out->n_token;
+  if (out->fault) out->loss = NAN;
   return true;
 }

@@ -139,7 +139,7 @@ char *state_numerics(const Job *j, Arena *a) {
 }
 
 static const struct { const char *group; StateView view; } saved[] = {{"weights", VIEW_WEIGHT}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
-enum { N_SAVED = sizeof saved / sizeof *saved };
+_Static_assert(N_SAVED == sizeof saved / sizeof *saved, "every saved view has a place");
 
 static CkptTensor *tensors(const Job *j, Arena *a) {
   CkptTensor *t = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
@@ -157,23 +157,20 @@ static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, Ckp
   *set = (CkptSet){.group = saved[k].group, .tensor = tensors(j, a), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
 }
 
+void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s) {
+  for (int k = 0; k < N_SAVED; k++) fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
+  s->meta = (CkptMeta){.step = step, .consumed_samples = consumed, .seed = (uint64_t)j->c->train.seed, .world = j->mesh.world, .config = config_text,
+                       .numerics = state_numerics(j, a), .code_version = ETALON_VERSION " " ETALON_COMMIT, .isa = j->device->isa,
+                       .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
+}
+
 bool state_save(Exec *x, const Job *j, World *w, const char *config_text, int64_t step, int64_t consumed, Err *e) {
-  Arena *a = j->arena;
-  ArenaMark mark = arena_mark(a);
-  CkptSet set[N_SAVED];
-  uint64_t *hash = ARENA_NEW(a, uint64_t, j->params.n_tensor);
-  for (int k = 0; k < N_SAVED; k++) {
-    fill_set(x, j, a, k, PIECES_OWNED, &set[k]);
-    state_hash(x, j, w, saved[k].view, hash);
-    CkptTensor *t = tensors(j, a);
-    for (int i = 0; i < j->params.n_tensor; i++) t[i].hash = hash[i];
-    set[k].tensor = t;
-  }
-  CkptMeta m = {.step = step, .consumed_samples = consumed, .seed = (uint64_t)j->c->train.seed, .world = j->mesh.world, .config = config_text,
-                .numerics = state_numerics(j, a), .code_version = ETALON_VERSION " " ETALON_COMMIT, .isa = j->device->isa,
-                .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
-  bool ok = ckpt_save(w, a, j->c->checkpoint.dir, &m, set, N_SAVED, (int)j->c->checkpoint.keep_last, e);
-  arena_release(a, mark);
+  ArenaMark mark = arena_mark(j->arena);
+  StateSave s;
+  state_open_save(x, j, j->arena, config_text, step, consumed, &s);
+  CkptPolicy policy = {.keep_last = (int)j->c->checkpoint.keep_last};
+  bool ok = ckpt_save(w, j->arena, j->c->checkpoint.dir, &s.meta, s.set, N_SAVED, &policy, e);
+  arena_release(j->arena, mark);
   return ok;
 }
 
@@ -181,16 +178,15 @@ bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step
   Arena *a = j->arena;
   ArenaMark mark = arena_mark(a);
   CkptMeta m;
-  char *file = NULL;
-  ckpt_read_meta(a, path, &m, &file, e);
-  TRY(world_agree(w, e));
+  char *note;
   CkptSet set[N_SAVED];
   for (int k = 0; k < N_SAVED; k++) {
     bool whole = saved[k].view == VIEW_WEIGHT || !j->c->optimizer.shard;
     fill_set(x, j, a, k, whole ? PIECES_LOCAL : PIECES_OWNED, &set[k]);
   }
-  TRY(ckpt_load(w, a, file, set, N_SAVED, e));
+  TRY(ckpt_load_newest(w, a, path, &m, set, N_SAVED, &note, e));
   *step = m.step, *consumed = m.consumed_samples;
+  if (note) log_line(log, "note: %s", note);
   const char *now = state_numerics(j, a);
   if (strcmp(m.numerics, now)) log_line(log, "note: the checkpoint was written with \"%s\", this run has \"%s\": it continues, but not with the bits of a run that never stopped", m.numerics, now);
   arena_release(a, mark);

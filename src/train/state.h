@@ -23,8 +23,12 @@ uint64_t state_hash_all(const Job *j, const uint64_t *hash);      /* one number 
 /* ERR_MISMATCH, naming the first tensor, when ranks that hold the same weights hold other bits. Collective; every rank gets the error. */
 bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e);
 
+/* What a checkpoint of the state now holds, as lists in `a` that point into the state: for ckpt_save or ckpt_task_begin. */
+enum { N_SAVED = 3 };
+typedef struct StateSave { CkptSet set[N_SAVED]; CkptMeta meta; } StateSave;
+void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s);
 bool state_save(Exec *x, const Job *j, World *w, const char *config_text, int64_t step, int64_t consumed, Err *e);
-/* path: a checkpoint or a directory. Collective. */
+/* path: a checkpoint or a directory (ckpt_load_newest; what was passed over is logged). Collective. */
 bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e);
 char *state_numerics(const Job *j, Arena *a);                      /* what bits depend on, one line */
 #endif

@@ -37,7 +37,7 @@ awk -f "$here/source.awk" "${files[@]}" | awk -F '\t' '
     rule("C", call("malloc|calloc|realloc|reallocarray|free|aligned_alloc|posix_memalign|strdup|strndup|alloca"), "", "",
          "memory comes from an arena or the slab")
     rule("C", call("exit|quick_exit|abort|assert"), "", "", "use Err or CHECK (base/err.h); main returns")
-    rule("C", call("_exit|_Exit"), "", "^src/(base/err|comm/watchdog|ckpt/probe)\\.c$", "err.c and watchdog.c end the process, probe.c its child")
+    rule("C", call("_exit|_Exit"), "", "^src/(base/err|base/fault|comm/watchdog|ckpt/probe)\\.c$", "err.c and watchdog.c end the process, fault.c for a test, probe.c its child")
     rule("C", call("MPI_Abort"), "", "^src/comm/", "only comm ends the world")
     rule("C", "[^A-Za-z0-9_]rank *(==|!=|>) *0[^0-9]|! *[A-Za-z_.>-]*[^A-Za-z0-9_]?rank *(\\)|&&|[|][|])", "^(src|kernels)/",
          "^src/(comm|ckpt)/|^src/base/log\\.", "no rank is special outside comm, ckpt and log")

@@ -32,36 +32,37 @@ expand() {         # settings with their short names written out, each after --s
 }
 
 hashes() {         # runs; what must be equal into $out, or the end of what it printed
-  rm -f metrics.jsonl
+  : >metrics.jsonl
   $mpirun -n "$1" "$etalon" train "$config" --set log.hash_interval=1 --set log.metrics=metrics.jsonl "${sets[@]}" >log 2>&1 </dev/null
   local rc=$?
   n_run=$((n_run + 1))
-  out=$(sed -nE 's/^\{"iteration":([0-9]+),"hash":\{"weights":"(.*)","gradients":"(.*)","m":"(.*)","v":"(.*)"\}\}$/step \1 weights \2 gradients \3 moments \4 \5/p
-    s/^\{"iteration":([0-9]+),"consumed_samples":([0-9]+),(.*),"throughput.*("moe.load_max_over_mean":[^,}]*).*$/step \1 samples \2 \3,\4/p
-    s/^\{"iteration":([0-9]+),("lm loss validation".*)\}$/step \1 \2/p' metrics.jsonl)
+  out=$(sed -nE -e 's/^.*:([0-9]+),"hash":\{"weights":"(.*)","gradients":"(.*)","m":"(.*)","v":"(.*)"\}\}$/\1 weights \2 gradients \3 moments \4 \5/p' \
+    -e 's/^\{"iteration":([0-9]+),"consumed_samples":([0-9]+),(.*),"throughput.*("moe.load_max_over_mean":[^,}]*).*$/\1 samples \2 \3,\4/p' \
+    -e 's/^\{"iteration":([0-9]+),("lm loss validation".*)\}$/\1 \2/p' metrics.jsonl | sed 's/^/step /')
   [ $rc = 0 ] && [ -n "$out" ] && return
   out="exit code $rc; $(tail -n 3 log)"
   return 1
 }
 
 explain() {        # reference, result: the first step that differs, and in what
-  local a b what=''
+  local a b step='' what='' shown=''
   while read -r a <&3 && read -r b <&4; do
-    [ "$a" = "$b" ] && continue
     local -a x=($a) y=($b)
+    [ -n "$step" ] && [ "${x[1]}" != "$step" ] && break
+    [ "$a" = "$b" ] && continue
+    step=${x[1]}
+    printf -v shown '%s    reference: %s\n    this run:  %s\n' "$shown" "$a" "$b"
     case $a in
     *weights*)
       [ "${x[3]}" = "${y[3]-}" ] || what+=' weights'
       [ "${x[5]}" = "${y[5]-}" ] || what+=' gradients'
       [ "${x[7]} ${x[8]}" = "${y[7]-} ${y[8]-}" ] || what+=' moments'
       ;;
-    *validation*) what=' validation loss' ;;
-    *) what=' metrics' ;;
+    *validation*) what+=' validation loss' ;;
+    *) what+=' metrics' ;;
     esac
-    echo "  first difference at step ${x[1]}:$what"
-    printf '    reference: %s\n    this run:  %s\n' "$a" "$b"
-    return
   done 3<<<"$1" 4<<<"$2"
+  [ -n "$step" ] && printf '  first difference at step %s:%s\n%s' "$step" "$what" "$shown" && return
   echo "  one run has more lines than the other"
 }
 

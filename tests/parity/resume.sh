@@ -45,7 +45,8 @@ chain() {
   while [ "$1" != / ]; do first+=("$1") && shift; done
   shift && m=$1 && shift
   expand "${first[@]:1}"
-  train "$n" part1 --set checkpoint.dir=checkpoints --set checkpoint.save_final=true --set train.train_iters=3 "${sets[@]}" || fail "$title: first part"
+  train "$n" part1 --set checkpoint.dir=checkpoints --set checkpoint.save_final=true --set train.train_iters=3 "${sets[@]}" ||
+    fail "$title: first part"
   same "$title: first part" whole_to_3 part1 1
   expand "$@"
   train "$m" part2 --set checkpoint.dir=checkpoints --resume checkpoints "${sets[@]}" || fail "$title: second part"

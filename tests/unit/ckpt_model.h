@@ -122,7 +122,7 @@ static inline bool model_save(World *w, Arena *a, const char *dir, const CkptMet
   CkptSet set[] = {{.group = "weights", .tensor = model_list(a, 0), .n_tensor = MODEL_TENSORS, .piece = weights->piece, .n_piece = weights->n_piece},
                    {.group = "masters", .tensor = model_list(a, 0), .n_tensor = MODEL_TENSORS, .same_as = "weights"},
                    {.group = "moments/m", .tensor = model_list(a, 1), .n_tensor = MODEL_TENSORS, .piece = moments->piece, .n_piece = moments->n_piece}};
-  return ckpt_save(w, a, dir, m, set, 3, keep_last, e);
+  return ckpt_save(w, a, dir, m, set, 3, &(CkptPolicy){.keep_last = keep_last}, e);
 }
 
 /* Loads what model_save saved, the masters too. wrong: elements of this rank that are not as they should be. */

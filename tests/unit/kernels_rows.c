@@ -351,6 +351,41 @@ static void swiglu_forward_and_backward(void **state) {
   }
 }
 
+/* Width dealt to ranks: each writes the roots of its blocks in dw; merged they have the bits of one rank. */
+static void swiglu_ranks_give_the_bits_of_one(void **state) {
+  (void)state;
+  const Shards all[] = {{5, 0, 5, 21, 2}, {8, 0, 8, 5, 3}, {7, 0, 7, 40, 1}};
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    enum { N = 9 };
+    size_t z = f.k->real_size;
+    for (int i = 0; i < 3; i++) {
+      int64_t n = N * shard_total(&all[i]);
+      char *g = fix_copy(&f, fix_random(&f, n, -2, 2), n), *u = fix_copy(&f, fix_random(&f, n, -2, 2), n);
+      char *dy = fix_copy(&f, fix_random(&f, n, -2, 2), n), *dg = fix_real(&f, n), *du = fix_real(&f, n), *dw = fix_real(&f, N);
+      void *w = fix_copy(&f, fix_random(&f, N, 0, 1), N), *merged = fix_real(&f, N);
+      f.k->swiglu_bwd(&f.ctx, dg, du, dw, dy, g, u, w, &all[i], N);
+      for (int ranks = 2; ranks <= 6; ranks += 2) {
+        const void *plane[TREE_ROOTS];
+        TreeNode node[TREE_ROOTS];
+        int n_plane = 0;
+        for (int r = 0; r < ranks; r++) {
+          Shards own = shards_rank(&all[i], ranks, r);
+          size_t at = (size_t)(N * shard_begin(&own, own.first)) * z;
+          int64_t part = N * shard_total(&own);
+          int roots = shard_roots(&own, node + n_plane);
+          char *pg = fix_real(&f, part), *pu = fix_real(&f, part), *pw = fix_real(&f, roots * N);
+          f.k->swiglu_bwd(&f.ctx, pg, pu, pw, dy + at, g + at, u + at, w, &own, N);
+          fix_same_bits(&f, "d_gate", pg, dg + at, part), fix_same_bits(&f, "d_up", pu, du + at, part);
+          for (int k = 0; k < roots; k++) plane[n_plane++] = pw + (size_t)(k * N) * z;
+        }
+        f.k->tree_merge(&f.ctx, merged, plane, node, n_plane, 1, N, N, N);
+        fix_same_bits(&f, "dw", merged, dw, N);
+      }
+    }
+  }
+}
+
 static void swiglu_saturates(void **state) {
   (void)state;
   Fix f;
@@ -450,6 +485,7 @@ int main(void) {
       cmocka_unit_test(rope_rotates_by_position),
       cmocka_unit_test(rope_takes_wide_heads),
       cmocka_unit_test(swiglu_forward_and_backward),
+      cmocka_unit_test(swiglu_ranks_give_the_bits_of_one),
       cmocka_unit_test(swiglu_saturates),
       cmocka_unit_test(swiglu_weight_gradient_uses_the_tree),
       cmocka_unit_test(rows_go_and_come_back),

@@ -1,0 +1,73 @@
+#include "train/session.h"
+
+#include <string.h>
+
+#include "gemm.h"
+
+bool session_tokens(TokenFile *f, Arena *a, const Config *c, const char *path, Err *e) {
+  static const TokenFormat format[] = {
+      [DATA_AUTO] = TOK_AUTO, [DATA_MEGATRON] = TOK_MEGATRON, [DATA_U16] = TOK_U16, [DATA_U32] = TOK_U32, [DATA_TEXT] = TOK_TEXT};
+  return token_file_open(f, a, path, format[c->data.format], c->model.vocab_size, e);
+}
+
+static bool open_device(Session *s, Err *e) {
+  static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
+  const Config *c = s->c;
+  return device_open(&s->device, c->device.name, gemm[c->device.gemm], (int)c->device.threads,
+                     (uint64_t)c->train.seed + (uint64_t)world_rank(s->world), e);
+}
+
+/* Canonical mode rests on products of 64 rows being row independent: tried on the model's widths before anything is trained. */
+static bool self_test(const Session *s, Err *e) {
+  if (s->c->numerics.mode != NUM_CANONICAL) return true;
+  const ModelConfig *m = &s->c->model;
+  const int64_t width[][2] = {{m->hidden_size, m->hidden_size},
+                              {config_ffn_expert(m), m->hidden_size},
+                              {m->hidden_size, config_ffn_expert(m)},
+                              {m->vocab_size, m->hidden_size}};
+  for (size_t i = 0; i < sizeof width / sizeof *width; i++)
+    for (int trans = 0; trans < 2; trans++) {
+      char why[512];
+      int N = (int)width[i][0], K = (int)width[i][1];
+      GemmShape g = {
+          .M = ROW_BLOCK, .N = N, .K = K, .trans_b = trans, .lda = K, .ldb = trans ? K : N, .ldc = N, .f64 = job_dtype(s->c) == DT_F64};
+      if (!gemm_self_test(s->device.gemm, &g, why, sizeof why))
+        return err_set(e, ERR_CONFIG,
+                       "numerics.mode: canonical needs products whose rows do not depend on each other; the GEMM provider \"%s\" fails its "
+                       "self-test (%s): set device.gemm: plain or numerics.mode: native",
+                       s->device.gemm_name, why);
+    }
+  return true;
+}
+
+/* Ranks of other processors or libraries would break the promise silently. */
+static bool same_machine(Session *s, Err *e) {
+  char mine[256] = {0}, first[256];
+  snprintf(mine, sizeof mine, "%.100s|%.64s|%.64s", s->device.isa, s->device.gemm_name, s->device.gemm_version);
+  memcpy(first, mine, sizeof first);
+  comm_bcast(s->world, first, sizeof first, 0);
+  if (s->c->numerics.mode == NUM_CANONICAL && strcmp(mine, first))
+    err_set(e, ERR_CONFIG,
+            "numerics.mode: canonical needs one instruction set and one GEMM library on all ranks; rank 0 has %s, rank %d has %s; use "
+            "equal machines or numerics.mode: native",
+            first, world_rank(s->world), mine);
+  return world_agree(s->world, e);
+}
+
+bool session_open(Session *s, World *w, Arena *a, const Config *c, int64_t n_valid_seq, Err *e) {
+  *s = (Session){.world = w, .arena = a, .c = c};
+  if (open_device(s, e)) self_test(s, e);
+  TRY(world_agree(w, e));
+  TRY(same_machine(s, e));
+  job_plan(&s->job, a, c, world_size(w), world_rank(w), &s->device, n_valid_seq, e);
+  TRY(world_agree(w, e));
+  TRY(world_set_mesh(w, a, &s->job.mesh, e));
+  job_open_exec(&s->job, w, &s->x, e);
+  return world_agree(w, e);
+}
+
+void session_close(Session *s) {
+  exec_close(s->x);
+  if (s->device.ops) device_close(&s->device);
+  s->x = NULL, s->device.ops = NULL;
+}

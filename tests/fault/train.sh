@@ -1,0 +1,157 @@
+#!/bin/bash
+# What goes wrong for a user of `etalon`: the exit code, exactly one message with the right words, nobody left behind.
+#   train.sh ETALON "MPIRUN ..." WORKDIR
+set -u
+export OMP_WAIT_POLICY=passive LC_ALL=C
+etalon=$1 mpirun=$2 work=$3
+config=$(dirname "$(readlink -f "$0")")/../parity/spine.yaml
+mkdir -p "$work" && cd "$work" || exit 2
+rm -rf checkpoints metrics.jsonl stop
+n_case=0 n_bad=0
+
+tokens() { for ((i = 0; i < $1; i++)); do printf "\\x$(printf %02x $(((i * 37 + i * i) % $2)))\\0"; done; }
+tokens 157 97 >tokens.u16
+{ tokens 156 97; printf '\x61\0'; } >large.u16 # the last token is 97
+tokens 13 97 >short.u16
+
+complain() {
+  n_bad=$((n_bad + 1))
+  echo "FAILS  $1: $2"
+  tail -n 6 log | sed 's/^/    /'
+}
+
+# title, exit code, words of the message (extended regular expressions between semicolons), command
+expect() {
+  local title=$1 want=$2 words=$3 rc w
+  shift 3
+  "$@" >log 2>&1 </dev/null
+  rc=$?
+  n_case=$((n_case + 1))
+  [ $rc = "$want" ] || { complain "$title" "exit code $rc, not $want" && return; }
+  case $want in 0 | 75) ;; *) [ "$(grep -ao 'error: ' log | wc -l)" = 1 ] || complain "$title" 'not exactly one message' ;; esac
+  while [ -n "$words" ]; do
+    w=${words%%;*} words=${words#"$w"} words=${words#;}
+    grep -aEq -- "$w" log || complain "$title" "no \"$w\""
+  done
+}
+that() { # title, condition: a check of what the last command left
+  n_case=$((n_case + 1))
+  eval "$2" || complain "$1" "not so: $2"
+}
+train() { # ranks, then settings; options and their paths go as they are
+  local n=$1 args=() s
+  shift
+  for s in "$@"; do case $s in -* | ./*) args+=("$s") ;; *) args+=(--set "$s") ;; esac; done
+  timeout 60 $mpirun -n "$n" "$etalon" train "$config" "${args[@]}"
+}
+logged() { grep -ao "\"$1\":[^,}]*" metrics.jsonl | cut -d: -f2; } # values of a key of the metrics, one a line
+last_hash() { grep -ao 'hash .*' log | tail -n 1; }
+
+# ---- configuration -----------------------------------------------------------------------------------------------------------------------
+expect 'ep does not divide the ranks' 2 'layout.ep = 3;layout.dp = 4;allowed: 1, 2, 4' train 4 layout.ep=3
+expect 'more ranks wanted than started' 2 '1 x 8 x 1 x 1;layout.dp = 8;ranks that were started, 4' train 4 layout.dp=8
+expect 'an axis of a later version' 2 'layout.tp = 2;allowed: 1' train 2 layout.tp=2
+expect 'more experts a token than there are' 2 'num_experts_per_tok = 7;num_local_experts = 6' train 1 model.num_experts_per_tok=7
+expect 'load over the batch needs all forwards' 2 'moe.aux_scope = global;schedule.name = 1f1b' train 2 moe.aux_scope=global
+expect 'a key that is not one' 2 'train.global_batch;train.global_batch_size' train 3 train.global_batch=5
+expect 'no such file' 2 'absent.yaml' timeout 60 $mpirun -n 2 "$etalon" train absent.yaml
+expect 'a routing that is not one' 2 'zipf;bound, balanced, all_to_one' "$etalon" plan "$config" --routing zipf
+expect 'a rank outside the world' 2 'rank;2' "$etalon" plan "$config" --ranks 2 --rank 2
+
+# ---- data --------------------------------------------------------------------------------------------------------------------------------
+expect 'fewer tokens than a sequence and its label' 3 'short.u16;13;14' train 2 data.train=short.u16
+expect 'a token beyond the vocabulary' 3 'large.u16;97' train 2 data.train=large.u16
+expect 'a bad validation file' 3 'large.u16' train 1 data.valid=large.u16
+expect 'no data' 3 'absent.u16' train 3 data.train=absent.u16
+
+# ---- memory ------------------------------------------------------------------------------------------------------------------------------
+need=$("$etalon" plan "$config" --ranks 2 --set layout.ep=2 | sed -nE 's/^rank [01]: device ([0-9]+) = .*/\1/p' | sort -n | tail -n 1)
+expect 'exactly what is needed' 0 '' train 2 layout.ep=2 memory.device_limit="$need"
+expect 'a byte less' 5 "memory.device_limit;the smallest that does: $need" train 2 layout.ep=2 memory.device_limit=$((need - 1))
+expect 'a byte less of host memory' 5 'memory.host_limit;the smallest that does: ' train 1 memory.host_limit=100
+expect 'plan: a byte less' 5 'the smallest that does: ' "$etalon" plan "$config" --set memory.device_limit=1000
+
+# ---- numbers that are not finite ---------------------------------------------------------------------------------------------------------
+for n in 1 3; do
+  expect "weights beyond reason, $n ranks" 6 'step 1: ;not finite;on_nonfinite' train $n model.initializer_range=1e30 layout.ep=$n
+  expect "a learning rate beyond reason, $n ranks" 6 'weights are those of step' \
+    train $n optimizer.lr=1e30 optimizer.weight_decay=1 train.train_iters=6
+  rm -f metrics.jsonl
+  expect "skipped, $n ranks" 0 'NOT FINITE, skipped' \
+    train $n model.initializer_range=1e30 optimizer.on_nonfinite=skip log.metrics=metrics.jsonl log.hash_interval=1
+  that 'every step was skipped and says so' '[ "$(logged skipped | tr -d "\n")" = 111 ]'
+  that 'there is no loss, and JSON knows no NaN' '[ "$(logged "lm loss" | sort -u)" = null ] && [ "$(logged grad-norm | sort -u)" = null ]'
+  that 'moments stay' '[ "$(logged m | sort | uniq -c | grep -c " 4 ")" = 1 ]'
+  that 'weights stay' '[ "$(grep -ao "weights.:.[0-9a-f]*" metrics.jsonl | sort -u | wc -l)" = 1 ]'
+done
+
+# ---- asked to stop -----------------------------------------------------------------------------------------------------------------------
+keep='checkpoint.dir=checkpoints'
+# title, ranks to continue on: two steps after the stop must be those of a run that never stopped
+same_bits_as_without_stopping() {
+  at=$(grep -ao 'stopped at step [0-9]*' log | grep -o '[0-9]*$')
+  that "$1: a checkpoint is there" '[ -s "checkpoints/step_$(printf %08d "$at").h5" ]'
+  expect "$1: continued" 0 '' train "$2" optimizer.lr_decay_style=constant train.train_iters=$((at + 2)) $keep --resume ./checkpoints
+  resumed=$(last_hash)
+  expect "$1: never stopped" 0 '' train 1 optimizer.lr_decay_style=constant train.train_iters=$((at + 2))
+  that "$1: the same bits" '[ -n "$resumed" ] && [ "$resumed" = "$(last_hash)" ]'
+  rm -rf checkpoints
+}
+touch stop
+expect 'a stop file' 75 'stopped at step 1 because the stop file is there; resume with --resume checkpoints' \
+  train 3 optimizer.lr_decay_style=constant train.stop_file=stop $keep
+same_bits_as_without_stopping 'a stop file' 2
+expect 'a time limit' 75 'stopped at step 1 because train.max_minutes is over' \
+  train 2 layout.ep=2 optimizer.lr_decay_style=constant train.max_minutes=1e-6 $keep
+same_bits_as_without_stopping 'a time limit' 3
+
+# Starts a run without end, waits for its third step, then does what is asked with the pids of mpirun and of one rank.
+gone() { # within two seconds; a zombie that nobody collects is gone
+  local i
+  for ((i = 0; i < 20; i++)); do
+    case $(cut -d' ' -f3 /proc/"$1"/stat 2>/dev/null) in '' | Z) return ;; esac
+    sleep 0.1
+  done
+  return 1
+}
+endless() { # what to do
+  local begun=$SECONDS
+  $mpirun -n 3 "$etalon" train "$config" --set train.train_iters=1000000000 --set optimizer.lr_decay_style=constant --set $keep \
+    >endless 2>&1 </dev/null &
+  local launcher=$! ranks
+  until grep -aq 'step 3/' endless || [ $((SECONDS - begun)) -gt 30 ]; do sleep 0.1; done
+  ranks=$(pgrep -P $launcher)
+  eval "$1"
+  while kill -0 $launcher 2>/dev/null && [ $((SECONDS - begun)) -lt 50 ]; do sleep 0.1; done
+  kill -9 $launcher 2>/dev/null && echo 'still running' # a failure: exit code 137
+  wait $launcher
+  local rc=$?
+  cat endless
+  for p in $ranks; do gone "$p" || { kill -9 "$p" && echo "error: rank $p was left behind" && rc=99; }; done
+  return $rc
+}
+expect 'USR1 to mpirun' 75 'because a signal asked for it' endless 'kill -USR1 $launcher'
+same_bits_as_without_stopping 'USR1 to mpirun' 4
+expect 'TERM to one rank' 75 'because a signal asked for it' endless 'kill -TERM ${ranks##*$'"'\\n'"'}'
+same_bits_as_without_stopping 'TERM to one rank' 1
+dies() { endless 'kill -9 ${ranks%%$'"'\\n'"'*}' && return 0; echo 'error: ended'; return 1; }
+expect 'a rank that dies takes all with it' 1 'step 3/' dies
+rm -rf checkpoints
+
+# ---- checkpoints -------------------------------------------------------------------------------------------------------------------------
+expect 'three steps' 0 '' train 2 layout.ep=2 $keep checkpoint.save_final=true
+saved=$(last_hash)
+expect 'nothing left to do' 0 '' train 3 $keep --resume ./checkpoints
+no_gradients() { cut -d' ' -f2,3,6- <<<"$1"; }
+that 'what was saved is what is loaded' '[ "$(no_gradients "$(last_hash)")" = "$(no_gradients "$saved")" ]'
+expect 'another model' 4 'step_00000003.h5' train 2 model.hidden_size=24 $keep --resume ./checkpoints
+expect 'more experts than were saved' 4 'step_00000003.h5;gate;\[6, 16\];\[7, 16\]' \
+  train 1 model.num_local_experts=7 $keep --resume ./checkpoints
+expect 'fewer layers than were saved' 4 'step_00000003.h5;layers.2' train 2 model.num_hidden_layers=2 $keep --resume ./checkpoints
+expect 'another window' 0 'note: the checkpoint was written with' train 1 numerics.window=5 train.train_iters=4 $keep --resume ./checkpoints
+expect 'no checkpoint' 4 'absent' train 2 --resume ./absent
+head -c 100000 checkpoints/step_00000003.h5 >cut && mv cut checkpoints/step_00000003.h5
+expect 'half a checkpoint' 4 'step_00000003.h5' train 3 $keep --resume ./checkpoints
+
+echo "faults: $n_case cases, $n_bad fail"
+[ $n_bad = 0 ]

@@ -1,0 +1,1 @@
+etalon_test(NAME text KIND unit LIBS base)
