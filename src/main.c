@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "ckpt/ckpt.h"
+#include "ckpt/diff.h"
 #include "data/data.h"
 #include "device/device.h"
 #include "train/check.h"
+#include "train/compare.h"
 #include "train/eval_verb.h"
 #include "train/loop.h"
 #include "train/plan_verb.h"
@@ -17,7 +19,7 @@ enum { MAX_ARGS = 256, ARENA_CAP_GIB = 64 };
 
 /* Options that any verb may declare. */
 typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, OPT_PROMPT, OPT_TOKENS,
-               OPT_TEMPERATURE, OPT_SEED, N_OPT } OptId;
+               OPT_TEMPERATURE, OPT_SEED, OPT_TOLERANCE, N_OPT } OptId;
 typedef struct Args {
   const char *pos[MAX_ARGS]; int n_pos;
   const char *sets[MAX_ARGS]; int n_sets;
@@ -42,6 +44,7 @@ static const struct { const char *name; bool takes_value; const char *help; } op
     [OPT_PROMPT] = {"--prompt", true, "TEXT: what the model continues (default: nothing, a document begins)"},
     [OPT_TOKENS] = {"--tokens", true, "N: at most N bytes of continuation (default 200); it stops where a document ends"},
     [OPT_TEMPERATURE] = {"--temperature", true, "T: below 1 the likelier bytes gain; 0: always the likeliest (default 0.8)"},
+    [OPT_TOLERANCE] = {"--tolerance", true, "T: relative differences up to T are none; hashes are not compared then (default 0: bits)"},
     [OPT_SEED] = {"--seed", true, "S: of the draws (default: train.seed)"},
 };
 
@@ -149,12 +152,21 @@ static bool verb_data(World *w, Arena *a, const Args *args, Err *e) {
   return err_set(e, ERR_CONFIG, "etalon data: give `pack TEXT OUT` or `info PATH`");
 }
 
+static bool verb_compare(World *w, Arena *a, const Args *args, Err *e) {
+  (void)w;
+  double tolerance = 0;
+  return read_real(args, OPT_TOLERANCE, 1, &tolerance, e) && compare_run(a, args->pos[0], args->pos[1], tolerance, stdout, e);
+}
+
 static bool verb_ckpt(World *w, Arena *a, const Args *args, Err *e) {
   (void)w;
+  double tolerance = 0;
+  TRY(read_real(args, OPT_TOLERANCE, 1, &tolerance, e));
+  if (!strcmp("diff", args->pos[0]) && args->n_pos == 3) return diff_run(a, FILE_CHECKPOINT, args->pos[1], args->pos[2], tolerance, stdout, e);
   static const struct { const char *name; bool (*run)(Arena *, const char *, FILE *, Err *); } sub[] = {{"list", ckpt_list}, {"show", ckpt_show}, {"verify", ckpt_verify}};
   for (size_t i = 0; i < sizeof sub / sizeof *sub; i++)
-    if (!strcmp(sub[i].name, args->pos[0])) return sub[i].run(a, args->pos[1], stdout, e);
-  return err_set(e, ERR_CONFIG, "etalon ckpt: \"%s\" is not known; there are: list DIR, show PATH, verify PATH", args->pos[0]);
+    if (!strcmp(sub[i].name, args->pos[0]) && args->n_pos == 2) return sub[i].run(a, args->pos[1], stdout, e);
+  return err_set(e, ERR_CONFIG, "etalon ckpt: give `list DIR`, `show PATH`, `verify PATH` or `diff A B`");
 }
 
 static bool verb_config(World *w, Arena *a, const Args *args, Err *e) {
@@ -171,7 +183,8 @@ static const Verb verbs[] = {
     {"eval", "[CONFIG] --resume CKPT [--set key=value ...]", "validation loss of a checkpoint over all tokens of data.valid; CONFIG left out: the checkpoint's own, without its layout", BIT(OPT_SET) | BIT(OPT_RESUME), 0, 1, true, verb_eval},
     {"sample", "[CONFIG] --resume CKPT --prompt TEXT [--tokens N] [--temperature T] [--seed S]", "text as a checkpoint continues it (byte tokenizer)", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PROMPT) | BIT(OPT_TOKENS) | BIT(OPT_TEMPERATURE) | BIT(OPT_SEED), 0, 1, true, verb_sample},
     {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false, verb_data},
-    {"ckpt", "list DIR | show PATH | verify PATH", "look at checkpoints", 0, 2, 2, false, verb_ckpt},
+    {"compare", "A B [--tolerance T]", "where two runs part: of metrics (JSONL), golden files or checkpoints; exit code 0 equal, 7 different", BIT(OPT_TOLERANCE), 2, 2, false, verb_compare},
+    {"ckpt", "list DIR | show PATH | verify PATH | diff A B [--tolerance T]", "look at checkpoints", BIT(OPT_TOLERANCE), 2, 3, false, verb_ckpt},
     {"config", "", "print the reference of every configuration key (Markdown)", 0, 0, 0, false, verb_config},
 };
 enum { N_VERB = sizeof verbs / sizeof *verbs };

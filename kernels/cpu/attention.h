@@ -102,6 +102,7 @@ static inline __attribute__((always_inline)) void attn_tile(TileMode mode, real 
     for (int j = 0; j < TILE_N; j++) acc[i][j] = mode == TILE_SET ? R(0.0) : mode == TILE_ADD ? c[i * ldc + j] : c[i * ldc + j] * keep[i];
   for (int64_t k = k0; k < k1; k++)
     for (int i = 0; i < TILE_M; i++)
+#pragma omp simd
       for (int j = 0; j < TILE_N; j++) acc[i][j] = REAL_FMA(a[i * ai + k * ak], b[k * ldb + j], acc[i][j]);
   for (int i = 0; i < TILE_M; i++)
     for (int j = 0; j < TILE_N; j++) c[i * ldc + j] = acc[i][j];

@@ -16,27 +16,37 @@ struct CkptTask {
   atomic_bool done;
 };
 
-size_t ckpt_task_bytes(const CkptSet *set, int n_set) {
-  size_t n = ROOM_BYTES;
-  for (int i = 0; i < n_set; i++) {
-    n += LIST_BYTES * (size_t)(set[i].n_tensor + set[i].n_piece);
-    for (int k = 0; k < set[i].n_piece; k++) {
-      const CkptPiece *p = &set[i].piece[k];
-      n += (size_t)(p->n_row * p->n_col) * dtype_size(set[i].tensor[p->tensor].dtype);
-    }
-  }
-  return n;
+static size_t align_up(size_t n) { return (n + 63) / 64 * 64; }
+static size_t piece_bytes(const CkptSet *s, const CkptPiece *p) {
+  return align_up((size_t)(p->n_row * p->n_col) * dtype_size(s->tensor[p->tensor].dtype));
 }
 
-static void copy_pieces(Save *s, const CkptSet *set) {
+/* The data's place comes first and stays, so that its pages are there when the next save needs them. */
+void ckpt_room_open(CkptRoom *r, const CkptSet *set, int n_set) {
+  *r = (CkptRoom){.bytes = ROOM_BYTES};
+  for (int i = 0; i < n_set; i++) {
+    r->bytes += LIST_BYTES * (size_t)(set[i].n_tensor + set[i].n_piece);
+    for (int k = 0; k < set[i].n_piece; k++) r->data += piece_bytes(&set[i], &set[i].piece[k]);
+  }
+  r->bytes += r->data;
+  arena_open(&r->arena, "copy for a checkpoint", r->bytes);
+  arena_alloc(&r->arena, r->data, 1);
+}
+
+void ckpt_room_close(CkptRoom *r) { arena_close(&r->arena); }
+
+static void copy_pieces(Save *s, const CkptSet *set, CkptRoom *room) {
+  size_t at = 0;
   for (int i = 0; i < s->n_set; i++) {
     CkptPiece *piece = ARENA_NEW(s->scratch, CkptPiece, set[i].n_piece);
     for (int k = 0; k < set[i].n_piece; k++) {
       const CkptPiece *p = &set[i].piece[k];
-      size_t elem = dtype_size(set[i].tensor[p->tensor].dtype);
+      size_t n = piece_bytes(&set[i], p);
+      CHECK(at + n <= room->data, "a checkpoint's copy has room for %zu bytes", room->data);
       piece[k] = *p;
-      piece[k].data = arena_alloc(s->scratch, (size_t)(p->n_row * p->n_col), elem);
-      memcpy(piece[k].data, p->data, (size_t)(p->n_row * p->n_col) * elem);
+      piece[k].data = room->arena.base + at;
+      memcpy(piece[k].data, p->data, (size_t)(p->n_row * p->n_col) * dtype_size(set[i].tensor[p->tensor].dtype));
+      at += n;
     }
     s->set[i].piece = piece;
   }
@@ -56,13 +66,14 @@ static void part_start(CkptTask *t, SavePart part) {
   CHECK(code == 0, "no thread for a save in the background: %s", strerror(code));
 }
 
-CkptTask *ckpt_task_begin(World *w, Arena *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, const CkptPolicy *p) {
+CkptTask *ckpt_task_begin(World *w, CkptRoom *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set,
+                          const CkptPolicy *p) {
   CHECK(p->compress == 0, "compressed checkpoints are not written in the background");
-  arena_release(room, 0);
-  CkptTask *t = ARENA_NEW(room, CkptTask, 1);
+  arena_release(&room->arena, align_up(room->data));
+  CkptTask *t = ARENA_NEW(&room->arena, CkptTask, 1);
   fault_at(world_fault(w), FAULT_CKPT_COPY, NULL);
-  save_open(&t->save, w, room, dir, m, set, n_set, p);
-  copy_pieces(&t->save, set);
+  save_open(&t->save, w, &room->arena, dir, m, set, n_set, p);
+  copy_pieces(&t->save, set, room);
   part_start(t, SAVE_HASH);
   return t;
 }

@@ -42,9 +42,12 @@ bool ckpt_save(World *w, Arena *scratch, const char *dir, const CkptMeta *m, con
  * messages; ranks agree when ckpt_task_poll is called. The file has the same bytes as ckpt_save's. Between begin and the end of the task no other
  * function of this header may be called. Not for compressed checkpoints (CHECK). */
 typedef struct CkptTask CkptTask;
-size_t ckpt_task_bytes(const CkptSet *set, int n_set);      /* of the copy on this rank, lists included: what `room` must hold */
-/* Collective. room: an arena for this alone; what it held is gone. */
-CkptTask *ckpt_task_begin(World *w, Arena *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, const CkptPolicy *p);
+/* Memory for the copies of one rank, used again by each save. bytes: all of it, lists included. */
+typedef struct CkptRoom { Arena arena; size_t bytes, data; } CkptRoom;
+void ckpt_room_open(CkptRoom *r, const CkptSet *set, int n_set);      /* set: of the sizes that will be saved */
+void ckpt_room_close(CkptRoom *r);
+/* Collective. What the room held is gone. CHECK: the pieces are not more than the room was opened for. */
+CkptTask *ckpt_task_begin(World *w, CkptRoom *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, const CkptPolicy *p);
 /* Collective. Goes on with the save where every rank's thread is done with its part; wait: until the save is over. Returns whether it is over: e then
  * says how it ended, as after ckpt_save, and the task must not be used again. */
 bool ckpt_task_poll(CkptTask *t, bool wait, Err *e);

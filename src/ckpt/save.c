@@ -110,6 +110,7 @@ bool save_border(Save *s, SavePart part, Err *e) {
   if (ok && part == SAVE_HASH) spread_hashes(s);
   if (ok && part == SAVE_STRUCTURE) comm_bcast(s->w, s->offset, (size_t)s->n_tensor * sizeof *s->offset, 0);
   if (!ok && part >= SAVE_STRUCTURE && world_rank(s->w) == 0) unlink(s->part);
+  if (!ok) comm_barrier(s->w); /* whoever returns finds it gone */
   return ok;
 }
 

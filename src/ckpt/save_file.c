@@ -68,7 +68,8 @@ static bool write_structure(const Save *s, Err *e) {
   hid_t access = H5Pcreate(H5P_FILE_ACCESS), create = H5Pcreate(H5P_FILE_CREATE);
   H5Pset_obj_track_times(create, false);
   H5Pset_file_locking(access, false, true);
-  H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V110); /* headers with checksums, attributes above 64 KiB */
+  /* headers with checksums, attributes above 64 KiB; of chunks, indexes with checksums */
+  H5Pset_libver_bounds(access, s->policy.compress ? H5F_LIBVER_V110 : H5F_LIBVER_V18, H5F_LIBVER_V110);
   hid_t file = H5Fcreate(s->part, H5F_ACC_TRUNC, create, access);
   H5Pclose(access);
   H5Pclose(create);

@@ -30,7 +30,7 @@ hid_t tensor_type(DType t) {
 
 size_t tensor_row_bytes(const CkptTensor *t) { return (size_t)t->cols * dtype_size(t->dtype); }
 
-enum { CHUNK_BYTES = 1 << 20 };
+enum { CHUNK_BYTES = 1 << 20, LEAST_BYTES = 64 << 10 /* a chunk's index costs more than a smaller tensor saves */ };
 int64_t tensor_chunk_rows(const CkptTensor *t) {
   int64_t fit = (int64_t)(CHUNK_BYTES / tensor_row_bytes(t));
   return fit < 1 ? 1 : fit < t->rows ? fit : t->rows;
@@ -41,7 +41,7 @@ static hid_t tensor_layout(const CkptTensor *t, int compress) {
   hid_t create = H5Pcreate(H5P_DATASET_CREATE);
   int64_t wide = (int64_t)(CHUNK_BYTES / dtype_size(t->dtype));
   hsize_t chunk[2] = {(hsize_t)tensor_chunk_rows(t), (hsize_t)(t->cols < wide ? t->cols : wide)};
-  if (compress) {
+  if (compress && (size_t)t->rows * tensor_row_bytes(t) >= LEAST_BYTES) {
     H5Pset_chunk(create, t->n_dim, chunk + 2 - t->n_dim);
     H5Pset_deflate(create, (unsigned)compress);
   } else {

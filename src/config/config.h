@@ -37,15 +37,15 @@ typedef struct Config {
   struct { int64_t dp /* 0: world / (tp pp cp) */, tp, pp, ep, etp, cp, chunks /* virtual stages on a rank */; char *pp_layers; } layout;
   struct { char *train, *valid; DataFormat format; int64_t seq_length; bool shuffle; } data;      /* paths: text, .bin prefix or file */
   struct { int64_t global_batch_size, micro_batch_size /* sequences */, train_iters, seed, eval_interval /* 0: at the end only */;
-           double max_minutes /* 0: none */; char *stop_file; int64_t replica_check_interval; bool profile;
+           double max_minutes /* 0: none */, hang_seconds /* 0: no watchdog */; char *stop_file; int64_t replica_check_interval; bool profile;
            char *sample_prompt; int64_t sample_tokens; } train;
   struct { double lr, min_lr, adam_beta1, adam_beta2, adam_eps, weight_decay, clip_grad /* 0: none */; LrDecay lr_decay_style;
            int64_t lr_warmup_iters, lr_decay_iters /* 0: train_iters */, lr_wsd_decay_iters; OnNonfinite on_nonfinite; bool shard /* ZeRO-1 */; } optimizer;
   struct { ScheduleKind name; } schedule;
   struct { int64_t device_limit, host_limit; bool guard; } memory;   /* bytes; 0: no limit */
   struct { char *name; int64_t threads; GemmProvider gemm; } device;
-  struct { char *dir; int64_t save_interval /* 0: at the end only */, keep_last /* 0: all */; bool save_final; } checkpoint;
-  struct { int64_t interval, hash_interval; char *metrics; } log;    /* metrics: JSONL path; empty: none */
+  struct { char *dir; int64_t save_interval /* 0: at the end only */, keep_last /* 0: all */; bool save_final, async; int64_t compress /* 0: no; zlib's level */; } checkpoint;
+  struct { int64_t interval, hash_interval; bool hash_values; char *metrics; } log;    /* metrics: JSONL path; empty: none */
 } Config;
 
 typedef struct ConfigSource { const char *file; int line; } ConfigSource;   /* file NULL: default; "--set": command line; "derived": config_resolve */

@@ -192,10 +192,16 @@ static bool rule_learning_rate(ConfigDoc *d, Err *e) {
   return true;
 }
 
+static bool rule_checkpoint(ConfigDoc *d, Err *e) {
+  if (!d->c.checkpoint.async || d->c.checkpoint.compress == 0) return true;
+  return refuse(d, e, "checkpoint.async", "checkpoint.compress",
+                "compressed checkpoints are not written in the background; set one of them to its default");
+}
+
 bool config_resolve(ConfigDoc *d, int world, Err *e) {
   CHECK(world >= 1, "world of %d ranks", world);
-  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,    rule_experts,       rule_sizes,
-                                                      rule_numerics, rule_learning_rate, rule_shards};
+  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,         rule_experts,   rule_sizes,     rule_numerics,
+                                                      rule_learning_rate, rule_shards, rule_checkpoint};
   TRY(config_check_required(d, e));
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));

@@ -118,6 +118,7 @@ static const ConfigKey table[] = {
     INT(train, seed, 0, INT64_MAX, "1234", "of every random number: initial weights, order of the data"),
     INT(train, eval_interval, 0, MAX_STEPS, "0", "steps between evaluations; 0: at the end only"),
     REAL(train, max_minutes, 0, DBL_MAX, "0", "save and stop after this time (exit code 75); 0: no limit"),
+    REAL(train, hang_seconds, 0, 1e9, "600", "stop (exit code 8) when no rank of a host has done anything for this long; 0: wait for ever"),
     TEXT(train, stop_file, "", "save and stop when this file appears (exit code 75); empty: none"),
     INT(train, replica_check_interval, 0, MAX_STEPS, "0", "steps between checks that replicas hold the same weights; 0: never"),
     BOOL(train, profile, "false", "print where the time of a step went"),
@@ -152,9 +153,12 @@ static const ConfigKey table[] = {
     INT(checkpoint, save_interval, 0, MAX_STEPS, "0", "steps between checkpoints; 0: at the end only"),
     INT(checkpoint, keep_last, 0, MAX_I32, "0", "checkpoints kept, the newest; 0: all"),
     BOOL(checkpoint, save_final, "true", "save after the last step"),
+    BOOL(checkpoint, async, "false", "write from a copy in host memory while training goes on"),
+    INT(checkpoint, compress, 0, 9, "0", "zlib's level; 0: not compressed. Compressed checkpoints are written by one rank"),
 
     INT(log, interval, 1, MAX_STEPS, "1", "steps between lines"),
-    INT(log, hash_interval, 0, MAX_STEPS, "0", "steps between hashes of weights, gradients and moments; 0: none"),
+    INT(log, hash_interval, 0, MAX_STEPS, "0", "steps between hashes of weights, gradients and moments, of every tensor in log.metrics; 0: none"),
+    BOOL(log, hash_values, "false", "at those steps log.metrics also has hashes of every value of the forward pass, and of every sequence: slow"),
     TEXT(log, metrics, "", "file of one JSON object per step; empty: none"),
 };
 /* clang-format on */

@@ -8,9 +8,10 @@
 #include "train/lr.h"
 #include "train/metrics.h"
 #include "train/sample.h"
+#include "train/saver.h"
 #include "train/session.h"
-#include "train/state.h"
 #include "train/stop.h"
+#include "train/watch.h"
 
 typedef struct Trainer {
   World *world; Arena *arena;
@@ -19,8 +20,10 @@ typedef struct Trainer {
   TokenFile train, valid; bool has_valid;
   Sampler sampler;
   Session s;
-  Metrics metrics; Stop stop;
-  int64_t step, consumed, saved_step;
+  Metrics metrics; Watch watch; Stop stop; Saver saver;
+  uint64_t hash[N_VIEW]; int64_t hash_step;
+  int64_t step, consumed;
+  const char *stopped;              /* NULL, or why: somebody asked for it */
 } Trainer;
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
@@ -40,6 +43,7 @@ static bool trainer_open(Trainer *t, Err *e) {
 }
 
 static void trainer_close(Trainer *t) {
+  saver_close(&t->saver);
   metrics_close(&t->metrics);
   session_close(&t->s);
   token_file_close(&t->train);
@@ -56,38 +60,39 @@ static bool fill_batch(Trainer *t, Err *e) {
   return world_agree(t->world, e);
 }
 
-static bool save(Trainer *t, Err *e) {
-  if (t->saved_step == t->step) return true;
-  TRY(state_save(t->s.x, &t->s.job, t->world, t->config_text, t->step, t->consumed, e));
-  t->saved_step = t->step, metrics_event(&t->metrics, t->step, "checkpoint", t->c->checkpoint.dir);
-  return true;
-}
-
 static bool evaluate(Trainer *t, Err *e) {
   EvalResult r;
-  TRY(evaluate_run(t->s.x, &t->s.job, t->world, &t->valid, &r, e));
-  metrics_eval(&t->metrics, t->step, r.loss, r.n_token);
+  TRY(evaluate_run(t->s.x, &t->s.job, t->world, &t->valid, &t->stop, &r, e));
+  t->stopped = r.stopped;
+  if (r.stopped) metrics_event(&t->metrics, t->step, "evaluation given up", r.stopped);
+  else metrics_eval(&t->metrics, t->step, r.loss, r.n_token);
   return true;
 }
 
-static void log_hash(Trainer *t) {
-  uint64_t all[N_VIEW];
+/* Gradients are still those of the step: an evaluation would end that. */
+static void take_hash(Trainer *t) {
   ArenaMark mark = arena_mark(t->arena);
   uint64_t *hash = ARENA_NEW(t->arena, uint64_t, t->s.job.params.n_tensor);
-  for (int v = 0; v < N_VIEW; v++) state_hash(t->s.x, &t->s.job, t->world, v, hash), all[v] = state_hash_all(&t->s.job, hash);
+  for (int v = 0; v < N_VIEW; v++) state_hash(t->s.x, &t->s.job, t->world, v, hash), t->hash[v] = state_hash_all(&t->s.job, hash);
   arena_release(t->arena, mark);
-  metrics_hash(&t->metrics, t->step, all[VIEW_WEIGHT], all[VIEW_GRAD], all[VIEW_M], all[VIEW_V]);
+  t->hash_step = t->step;
+}
+static void log_hash(Trainer *t) {
+  if (t->hash_step != t->step) take_hash(t);
+  metrics_hash(&t->metrics, t->step, t->hash[VIEW_WEIGHT], t->hash[VIEW_GRAD], t->hash[VIEW_M], t->hash[VIEW_V]);
 }
 
 static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
 static bool train_step(Trainer *t, Err *e) {
   const Config *c = t->c;
+  fault_at(world_fault(t->world), FAULT_TRAIN_STEP, NULL);
   TRY(fill_batch(t, e));
   int64_t it = t->step + 1;
   UpdateArgs u = {.lr = lr_at(c, it), .beta1 = c->optimizer.adam_beta1, .beta2 = c->optimizer.adam_beta2, .eps = c->optimizer.adam_eps,
                   .weight_decay = c->optimizer.weight_decay, .clip_grad = c->optimizer.clip_grad, .t = it};
   StepResult r;
+  watch_before(&t->watch, it);
   exec_run(t->s.x, EXEC_TRAIN, &u, &r);
   if (r.fault && c->optimizer.on_nonfinite == NONFINITE_STOP)
     return err_set(e, ERR_NONFINITE, "step %lld: a loss or gradient is not finite or beyond its bound (loss %g, gradient norm %g); the weights are those of step %lld. Lower optimizer.lr, or set optimizer.on_nonfinite: skip",
@@ -95,23 +100,25 @@ static bool train_step(Trainer *t, Err *e) {
   t->step = it;
   t->consumed += c->train.global_batch_size;
   metrics_step(&t->metrics, &r, it, t->consumed, u.lr);
+  TRY(watch_after(&t->watch, &r, it, e));
+  bool last = it == c->train.train_iters;
+  if (last) take_hash(t);
   if (every(it, c->log.hash_interval)) log_hash(t);
   if (every(it, c->train.replica_check_interval)) TRY(state_check_replicas(t->s.x, &t->s.job, t->world, e));
-  bool last = it == c->train.train_iters;
   if (t->has_valid && (last || every(it, c->train.eval_interval))) TRY(evaluate(t, e));
-  if (every(it, c->checkpoint.save_interval) || (last && c->checkpoint.save_final)) TRY(save(t, e));
-  return true;
+  if (every(it, c->checkpoint.save_interval) || (last && c->checkpoint.save_final)) TRY(saver_save(&t->saver, it, t->consumed, e));
+  return saver_border(&t->saver, e);
 }
 
 static bool train_loop(Trainer *t, Err *e) {
-  while (t->step < t->c->train.train_iters) {
+  int64_t iters = t->c->train.train_iters;
+  while (!t->stopped && t->step < iters) {
     TRY(train_step(t, e));
-    const char *why = t->step < t->c->train.train_iters ? stop_requested(&t->stop, t->world) : NULL;
-    if (!why) continue;
-    TRY(save(t, e));
-    return err_set(e, ERR_RESUME, "stopped at step %lld because %s; resume with --resume %s", (long long)t->step, why, t->c->checkpoint.dir);
+    if (!t->stopped && t->step < iters) t->stopped = stop_requested(&t->stop, t->world);
   }
-  return true;
+  if (!t->stopped) return saver_finish(&t->saver, e);
+  TRY(saver_save(&t->saver, t->step, t->consumed, e) && saver_finish(&t->saver, e));
+  return err_set(e, ERR_RESUME, "stopped at step %lld because %s; resume with --resume %s", (long long)t->step, t->stopped, t->c->checkpoint.dir);
 }
 
 static void say_hello(const Trainer *t, Log *log) {
@@ -133,9 +140,11 @@ static bool run(Trainer *t, const char *resume, Err *e) {
   say_hello(t, &t->log);
   if (resume) TRY(state_load(t->s.x, &t->s.job, t->world, resume, &t->step, &t->consumed, &t->log, e));
   else state_init(t->s.x, &t->s.job);
-  t->saved_step = resume ? t->step : -1;
   stop_open(&t->stop, t->c->train.stop_file, t->c->train.max_minutes);
   TRY(metrics_open(&t->metrics, &t->log, &t->s.job, t->world, t->step, e));
+  TRY(watch_open(&t->watch, &t->s, &t->metrics, e));
+  TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, t->config_text, &t->metrics, resume ? t->step : -1, e));
+  if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
   TRY(train_loop(t, e));
   log_hash(t);
   return !*t->c->train.sample_prompt || sample_trained(&t->s, &t->log, e);
@@ -143,9 +152,11 @@ static bool run(Trainer *t, const char *resume, Err *e) {
 
 bool train_run(World *w, Arena *a, const Config *c, const char *config_text, const char *resume, Err *e) {
   Trainer *t = ARENA_NEW(a, Trainer, 1);
-  *t = (Trainer){.world = w, .arena = a, .c = c, .config_text = config_text};
+  *t = (Trainer){.world = w, .arena = a, .c = c, .config_text = config_text, .hash_step = -1};
   log_open(&t->log, stdout, world_rank(w) == 0);
   bool ok = run(t, resume, e);
+  Err unheard = {0};
+  saver_finish(&t->saver, &unheard);   /* a run that ends badly still ends the save that is under way */
   trainer_close(t);
   return ok;
 }

@@ -164,16 +164,6 @@ void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, i
                        .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
 }
 
-bool state_save(Exec *x, const Job *j, World *w, const char *config_text, int64_t step, int64_t consumed, Err *e) {
-  ArenaMark mark = arena_mark(j->arena);
-  StateSave s;
-  state_open_save(x, j, j->arena, config_text, step, consumed, &s);
-  CkptPolicy policy = {.keep_last = (int)j->c->checkpoint.keep_last};
-  bool ok = ckpt_save(w, j->arena, j->c->checkpoint.dir, &s.meta, s.set, N_SAVED, &policy, e);
-  arena_release(j->arena, mark);
-  return ok;
-}
-
 bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e) {
   Arena *a = j->arena;
   ArenaMark mark = arena_mark(a);

@@ -4,3 +4,4 @@ foreach(name kill)
   etalon_test(NAME fire_${name} KIND fault RANKS 2 TIMEOUT 120 COMMAND ${CMAKE_SOURCE_DIR}/tests/fault/fire_${name}.sh $<TARGET_FILE:etalon> "${fire_mpirun}"
     ${CMAKE_BINARY_DIR}/fire/${name})
 endforeach()
+etalon_test(NAME fire_ckpt KIND fault RANKS 3 LIBS ckpt TIMEOUT 60)

@@ -3,13 +3,14 @@
 #   train.sh ETALON "MPIRUN ..." WORKDIR
 set -u
 export OMP_WAIT_POLICY=passive LC_ALL=C
-etalon=$1 mpirun=$2 work=$3
+etalon=$1 work=$3
+read -ra mpirun <<<"$2"
 config=$(dirname "$(readlink -f "$0")")/../parity/spine.yaml
 mkdir -p "$work" && cd "$work" || exit 2
 rm -rf checkpoints metrics.jsonl stop
 n_case=0 n_bad=0
 
-tokens() { for ((i = 0; i < $1; i++)); do printf "\\x$(printf %02x $(((i * 37 + i * i) % $2)))\\0"; done; }
+tokens() { for ((i = 0; i < $1; i++)); do printf '%b' "\\x$(printf %02x $(((i * 37 + i * i) % $2)))\\0"; done; }
 tokens 157 97 >tokens.u16
 { tokens 156 97; printf '\x61\0'; } >large.u16 # the last token is 97
 tokens 13 97 >short.u16
@@ -34,15 +35,15 @@ expect() {
     grep -aEq -- "$w" log || complain "$title" "no \"$w\""
   done
 }
-that() { # title, condition: a check of what the last command left
+that() { # title, command: a check of what the last run left
   n_case=$((n_case + 1))
-  eval "$2" || complain "$1" "not so: $2"
+  "${@:2}" || complain "$1" "not so: ${*:2}"
 }
 train() { # ranks, then settings; options and their paths go as they are
   local n=$1 args=() s
   shift
   for s in "$@"; do case $s in -* | ./*) args+=("$s") ;; *) args+=(--set "$s") ;; esac; done
-  timeout 60 $mpirun -n "$n" "$etalon" train "$config" "${args[@]}"
+  timeout 60 "${mpirun[@]}" -n "$n" "$etalon" train "$config" "${args[@]}"
 }
 logged() { grep -ao "\"$1\":[^,}]*" metrics.jsonl | cut -d: -f2; } # values of a key of the metrics, one a line
 last_hash() { grep -ao 'hash .*' log | tail -n 1; }
@@ -50,11 +51,11 @@ last_hash() { grep -ao 'hash .*' log | tail -n 1; }
 # ---- configuration -----------------------------------------------------------------------------------------------------------------------
 expect 'ep does not divide the ranks' 2 'layout.ep = 3;layout.dp = 4;allowed: 1, 2, 4' train 4 layout.ep=3
 expect 'more ranks wanted than started' 2 '1 x 8 x 1 x 1;layout.dp = 8;ranks that were started, 4' train 4 layout.dp=8
-expect 'an axis of a later version' 2 'layout.tp = 2;allowed: 1' train 2 layout.tp=2
+expect 'more tensor-parallel ranks than blocks' 2 'layout.tp = 4;numerics.shards = 3' train 4 layout.tp=4
 expect 'more experts a token than there are' 2 'num_experts_per_tok = 7;num_local_experts = 6' train 1 model.num_experts_per_tok=7
 expect 'load over the batch needs all forwards' 2 'moe.aux_scope = global;schedule.name = 1f1b' train 2 moe.aux_scope=global
 expect 'a key that is not one' 2 'train.global_batch;train.global_batch_size' train 3 train.global_batch=5
-expect 'no such file' 2 'absent.yaml' timeout 60 $mpirun -n 2 "$etalon" train absent.yaml
+expect 'no such file' 2 'absent.yaml' timeout 60 "${mpirun[@]}" -n 2 "$etalon" train absent.yaml
 expect 'a routing that is not one' 2 'zipf;bound, balanced, all_to_one' "$etalon" plan "$config" --routing zipf
 expect 'a rank outside the world' 2 'rank;2' "$etalon" plan "$config" --ranks 2 --rank 2
 
@@ -79,10 +80,11 @@ for n in 1 3; do
   rm -f metrics.jsonl
   expect "skipped, $n ranks" 0 'NOT FINITE, skipped' \
     train $n model.initializer_range=1e30 optimizer.on_nonfinite=skip log.metrics=metrics.jsonl log.hash_interval=1
-  that 'every step was skipped and says so' '[ "$(logged skipped | tr -d "\n")" = 111 ]'
-  that 'there is no loss, and JSON knows no NaN' '[ "$(logged "lm loss" | sort -u)" = null ] && [ "$(logged grad-norm | sort -u)" = null ]'
-  that 'moments stay' '[ "$(logged m | sort | uniq -c | grep -c " 4 ")" = 1 ]'
-  that 'weights stay' '[ "$(grep -ao "weights.:.[0-9a-f]*" metrics.jsonl | sort -u | wc -l)" = 1 ]'
+  that 'every step was skipped and says so' test "$(logged skipped | tr -d '\n')" = 111
+  that 'there is no loss, and JSON knows no NaN' test "$(logged 'lm loss' | sort -u)" = null
+  that 'nor a norm' test "$(logged grad-norm | sort -u)" = null
+  that 'moments stay' test "$(logged m | sort | uniq -c | grep -c ' 4 ')" = 1
+  that 'weights stay' test "$(grep -ao 'weights.:.[0-9a-f]*' metrics.jsonl | sort -u | wc -l)" = 1
 done
 
 # ---- asked to stop -----------------------------------------------------------------------------------------------------------------------
@@ -90,11 +92,12 @@ keep='checkpoint.dir=checkpoints'
 # title, ranks to continue on: two steps after the stop must be those of a run that never stopped
 same_bits_as_without_stopping() {
   at=$(grep -ao 'stopped at step [0-9]*' log | grep -o '[0-9]*$')
-  that "$1: a checkpoint is there" '[ -s "checkpoints/step_$(printf %08d "$at").h5" ]'
+  that "$1: a checkpoint is there" test -s "checkpoints/step_$(printf %08d "$at").h5"
   expect "$1: continued" 0 '' train "$2" optimizer.lr_decay_style=constant train.train_iters=$((at + 2)) $keep --resume ./checkpoints
+  local resumed
   resumed=$(last_hash)
   expect "$1: never stopped" 0 '' train 1 optimizer.lr_decay_style=constant train.train_iters=$((at + 2))
-  that "$1: the same bits" '[ -n "$resumed" ] && [ "$resumed" = "$(last_hash)" ]'
+  that "$1: the same bits" test "${resumed:-none}" = "$(last_hash)"
   rm -rf checkpoints
 }
 touch stop
@@ -105,7 +108,6 @@ expect 'a time limit' 75 'stopped at step 1 because train.max_minutes is over' \
   train 2 layout.ep=2 optimizer.lr_decay_style=constant train.max_minutes=1e-6 $keep
 same_bits_as_without_stopping 'a time limit' 3
 
-# Starts a run without end, waits for its third step, then does what is asked with the pids of mpirun and of one rank.
 gone() { # within two seconds; a zombie that nobody collects is gone
   local i
   for ((i = 0; i < 20; i++)); do
@@ -114,27 +116,36 @@ gone() { # within two seconds; a zombie that nobody collects is gone
   done
   return 1
 }
-endless() { # what to do
-  local begun=$SECONDS
-  $mpirun -n 3 "$etalon" train "$config" --set train.train_iters=1000000000 --set optimizer.lr_decay_style=constant --set $keep \
+# Starts a run without end, waits for its third step, then calls what is asked with the pid of mpirun and those of the ranks.
+endless() {
+  local begun=$SECONDS launcher ranks rc p
+  : >endless
+  "${mpirun[@]}" -n 3 "$etalon" train "$config" --set train.train_iters=1000000000 --set optimizer.lr_decay_style=constant --set $keep \
     >endless 2>&1 </dev/null &
-  local launcher=$! ranks
+  launcher=$!
   until grep -aq 'step 3/' endless || [ $((SECONDS - begun)) -gt 30 ]; do sleep 0.1; done
-  ranks=$(pgrep -P $launcher)
-  eval "$1"
+  mapfile -t ranks < <(pgrep -P $launcher)
+  "$1" "$launcher" "${ranks[@]}"
   while kill -0 $launcher 2>/dev/null && [ $((SECONDS - begun)) -lt 50 ]; do sleep 0.1; done
   kill -9 $launcher 2>/dev/null && echo 'still running' # a failure: exit code 137
   wait $launcher
-  local rc=$?
+  rc=$?
   cat endless
-  for p in $ranks; do gone "$p" || { kill -9 "$p" && echo "error: rank $p was left behind" && rc=99; }; done
+  for p in "${ranks[@]}"; do gone "$p" || { kill -9 "$p" && echo "error: rank $p was left behind" && rc=99; }; done
   return $rc
 }
-expect 'USR1 to mpirun' 75 'because a signal asked for it' endless 'kill -USR1 $launcher'
+signal_launcher() { kill -USR1 "$1"; }
+signal_last_rank() { kill -TERM "${*: -1}"; }
+kill_first_rank() { kill -9 "$2"; }
+dies() {
+  endless kill_first_rank && return 0
+  echo 'error: ended'
+  return 1
+}
+expect 'USR1 to mpirun' 75 'because a signal asked for it' endless signal_launcher
 same_bits_as_without_stopping 'USR1 to mpirun' 4
-expect 'TERM to one rank' 75 'because a signal asked for it' endless 'kill -TERM ${ranks##*$'"'\\n'"'}'
+expect 'TERM to one rank' 75 'because a signal asked for it' endless signal_last_rank
 same_bits_as_without_stopping 'TERM to one rank' 1
-dies() { endless 'kill -9 ${ranks%%$'"'\\n'"'*}' && return 0; echo 'error: ended'; return 1; }
 expect 'a rank that dies takes all with it' 1 'step 3/' dies
 rm -rf checkpoints
 
@@ -142,15 +153,15 @@ rm -rf checkpoints
 expect 'three steps' 0 '' train 2 layout.ep=2 $keep checkpoint.save_final=true
 saved=$(last_hash)
 expect 'nothing left to do' 0 '' train 3 $keep --resume ./checkpoints
-no_gradients() { cut -d' ' -f2,3,6- <<<"$1"; }
-that 'what was saved is what is loaded' '[ "$(no_gradients "$(last_hash)")" = "$(no_gradients "$saved")" ]'
+no_gradients() { cut -d' ' -f2,3,6-; }
+that 'what was saved is what is loaded' test "$(last_hash | no_gradients)" = "$(no_gradients <<<"$saved")"
 expect 'another model' 4 'step_00000003.h5' train 2 model.hidden_size=24 $keep --resume ./checkpoints
 expect 'more experts than were saved' 4 'step_00000003.h5;gate;\[6, 16\];\[7, 16\]' \
   train 1 model.num_local_experts=7 $keep --resume ./checkpoints
 expect 'fewer layers than were saved' 4 'step_00000003.h5;layers.2' train 2 model.num_hidden_layers=2 $keep --resume ./checkpoints
 expect 'another window' 0 'note: the checkpoint was written with' train 1 numerics.window=5 train.train_iters=4 $keep --resume ./checkpoints
 expect 'no checkpoint' 4 'absent' train 2 --resume ./absent
-head -c 100000 checkpoints/step_00000003.h5 >cut && mv cut checkpoints/step_00000003.h5
+head -c 100000 checkpoints/step_00000003.h5 >half && mv half checkpoints/step_00000003.h5
 expect 'half a checkpoint' 4 'step_00000003.h5' train 3 $keep --resume ./checkpoints
 
 echo "faults: $n_case cases, $n_bad fail"

@@ -20,7 +20,7 @@ awk '
     place("cublas_v2.h", "^(src/device|kernels/cuda)/", "src/device and kernels/cuda")
     place("dnnl.h", "^kernels/cpu/gemm", "kernels/cpu/gemm*")
     place("yaml.h", "^src/config/", "src/config")
-    place("jansson.h", "^src/(ckpt|config)/", "src/ckpt and src/config")
+    place("jansson.h", "^src/(ckpt|config)/|^src/train/jsonl", "src/ckpt, src/config and src/train/jsonl.c")
     place("xxhash.h", "^src/base/", "src/base")
     place("cmocka.h", "^tests/", "tests")
     place("assert.h", "^$", "no file: CHECK is in base/err.h")

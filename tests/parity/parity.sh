@@ -11,7 +11,9 @@
 #   RANKS [k=v ...]         a run; in a group the first is the reference
 set -u
 export OMP_WAIT_POLICY=passive    # more threads than cores, in some runs
-etalon=$1 mpirun=$2 table=$3 work=$4
+etalon=$1 table=$3 work=$4
+read -ra mpirun <<<"$2"
+facts=$(dirname "$(readlink -f "$0")")/facts.sed
 mkdir -p "$work" && cd "$work" || exit 2
 declare -A key=()
 mode='' group='' common=() n_run=0 n_bad=0 began=$EPOCHREALTIME
@@ -20,9 +22,9 @@ make_tokens() {    # a linear congruence, in octal escapes: the high byte is 0
   local i x=12345 text=''
   for ((i = 0; i < $2; i++)); do
     x=$(((x * 1103515245 + 12345) & 0x7fffffff))
-    printf -v text '%s\\%03o\\000' "$text" $(((x >> 16) % $1))
+    printf -v text '%s\\0%03o\\0000' "$text" $(((x >> 16) % $1))
   done
-  printf "$text"
+  printf '%b' "$text"
 }
 
 expand() {         # settings with their short names written out, each after --set
@@ -33,21 +35,20 @@ expand() {         # settings with their short names written out, each after --s
 
 hashes() {         # runs; what must be equal into $out, or the end of what it printed
   : >metrics.jsonl
-  $mpirun -n "$1" "$etalon" train "$config" --set log.hash_interval=1 --set log.metrics=metrics.jsonl "${sets[@]}" >log 2>&1 </dev/null
+  "${mpirun[@]}" -n "$1" "$etalon" train "$config" --set log.hash_interval=1 --set log.metrics=metrics.jsonl "${sets[@]}" \
+    >log 2>&1 </dev/null
   local rc=$?
   n_run=$((n_run + 1))
-  out=$(sed -nE -e 's/^.*:([0-9]+),"hash":\{"weights":"(.*)","gradients":"(.*)","m":"(.*)","v":"(.*)"\}\}$/\1 weights \2 gradients \3 moments \4 \5/p' \
-    -e 's/^\{"iteration":([0-9]+),"consumed_samples":([0-9]+),(.*),"throughput.*("moe.load_max_over_mean":[^,}]*).*$/\1 samples \2 \3,\4/p' \
-    -e 's/^\{"iteration":([0-9]+),("lm loss validation".*)\}$/\1 \2/p' metrics.jsonl | sed 's/^/step /')
+  out=$(sed -nE -f "$facts" metrics.jsonl)
   [ $rc = 0 ] && [ -n "$out" ] && return
   out="exit code $rc; $(tail -n 3 log)"
   return 1
 }
 
 explain() {        # reference, result: the first step that differs, and in what
-  local a b step='' what='' shown=''
+  local a b x y step='' what='' shown=''
   while read -r a <&3 && read -r b <&4; do
-    local -a x=($a) y=($b)
+    read -ra x <<<"$a" && read -ra y <<<"$b"
     [ -n "$step" ] && [ "${x[1]}" != "$step" ] && break
     [ "$a" = "$b" ] && continue
     step=${x[1]}
@@ -70,7 +71,7 @@ report() {         # title, reference, result
   n_bad=$((n_bad + 1))
   echo "DIFFERS  $group: $1"
   case $3 in step*) explain "$2" "$3" ;; *) echo "  $3" ;; esac
-  echo "  repeat: cd $work && $mpirun -n $n $etalon train $config --set log.hash_interval=1 ${sets[*]}"
+  echo "  repeat: cd $work && ${mpirun[*]} -n $n $etalon train $config --set log.hash_interval=1 ${sets[*]}"
 }
 
 one_run() {
@@ -90,17 +91,18 @@ one_run() {
   fi
 }
 
-while read -r word rest; do
-  rest=${rest%%#*}
-  set -f -- $rest
-  case $word in
-  '' | '#'*) ;;
-  config) config=$(dirname "$table")/$1 ;;
+tables=$(dirname "$table")
+while read -ra word; do
+  for ((i = 0; i < ${#word[@]}; i++)); do case ${word[i]} in '#'*) word=("${word[@]:0:i}") ;; esac; done
+  set -- "${word[@]:1}"
+  case ${word[0]-} in
+  '') ;;
+  config) config=$tables/$1 ;;
   tokens) make_tokens "$2" "$3" >"$1" ;;
   short) key[$1]=$2 ;;
-  group | twice) mode=$word group=$1 reference='' && shift && common=("$@") ;;
-  [1-9]*) one_run "$word" "$@" ;;
-  *) echo "$table: \"$word\" is not a word of a table" && exit 2 ;;
+  group | twice) mode=${word[0]} group=$1 reference='' && shift && common=("$@") ;;
+  [1-9]*) one_run "${word[0]}" "$@" ;;
+  *) echo "$table: \"${word[0]}\" is not a word of a table" && exit 2 ;;
   esac
 done <"$table"
 [ $n_run -gt 0 ] || { echo "$table: no runs" && exit 2; }

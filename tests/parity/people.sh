@@ -1,9 +1,11 @@
 #!/bin/bash
-# What people look at a run with: eval and sample give the same on every layout, and what the run itself said.
-#   people.sh ETALON "MPIRUN ..." WORKDIR
+# What people look at runs with: eval and sample give the same on every layout, and what the run itself said; compare and diff find what
+# was made to differ.
+#   people.sh ETALON CHECK_ALTER GOLDEN.h5 "MPIRUN ..." WORKDIR
 set -u
 export OMP_WAIT_POLICY=passive TERM=dumb
-etalon=$1 mpirun=$2 work=$3
+etalon=$1 alter=$2 golden=$3 work=$5
+read -ra mpirun <<<"$4"
 config=$(dirname "$(readlink -f "$0")")/people.yaml
 rm -rf "$work" && mkdir -p "$work" && cd "$work" || exit 2
 n_bad=0
@@ -16,14 +18,15 @@ fail() {
   shift
   printf '  %s\n' "$@"
 }
-same() { [ "$2" = "$3" ] && [ -n "$2" ] || fail "$1" "wanted: $2" "   got: $3"; }
-differs() { [ "$2" != "$3" ] && [ -n "$2" ] && [ -n "$3" ] || fail "$1" "both: $2"; }
+same() { if [ "$2" != "$3" ] || [ -z "$2" ]; then fail "$1" "wanted: $2" "   got: $3"; fi; }
+differs() { if [ "$2" = "$3" ] || [ -z "$2" ] || [ -z "$3" ]; then fail "$1" "both: $2"; fi; }
 # RANKS ARGS...: what etalon prints
 run() {
   local n=$1
   shift
-  # shellcheck disable=SC2086
-  $mpirun -n "$n" "$etalon" "$@" 2>&1 </dev/null
+  local launch=("${mpirun[@]}" -n "$n")
+  [ "$n" = 1 ] && launch=()
+  "${launch[@]}" "$etalon" "$@" 2>&1 </dev/null
 }
 # CODE TEXT RANKS ARGS...: one error that says TEXT
 refused() {
@@ -31,7 +34,9 @@ refused() {
   shift 2
   out=$(run "$@")
   rc=$?
-  [ $rc = "$code" ] && [ "$(grep -c '^error: ' <<<"$out")" = 1 ] && grep -qF -- "$text" <<<"$out" || fail "$*" "exit code $rc, not $code: $out"
+  if [ $rc != "$code" ] || [ "$(grep -c '^error: ' <<<"$out")" != 1 ] || ! grep -qF -- "$text" <<<"$out"; then
+    fail "$*" "exit code $rc, not $code: $out"
+  fi
 }
 
 out=$(run 2 train "$config" --set layout.ep=2 --set train.sample_prompt='ghij' --set train.sample_tokens=30) || fail train "$out"
@@ -59,5 +64,55 @@ refused 4 'nowhere' 2 sample "$config" --resume nowhere
 refused 2 'not a number from 0' 1 sample --resume run --temperature hot
 refused 2 'model.vocab_size = 300' 2 sample "$config" --resume run --set model.vocab_size=300
 refused 4 'another model' 2 eval "$config" --resume run --set model.hidden_size=16
+# CODE TEXT ARGS...: the exit code, and a line of output or error that says TEXT
+says() {
+  local code=$1 text=$2 out rc
+  shift 2
+  out=$(run 1 "$@")
+  rc=$?
+  if [ $rc != "$code" ] || ! grep -qF -- "$text" <<<"$out"; then fail "$*: no \"$text\"" "exit code $rc, not $code: $out"; fi
+}
+# NAME RANKS ARGS...: a short run with every hash in NAME.jsonl
+hashed() {
+  local name=$1 n=$2
+  shift 2
+  run "$n" train "$config" --set train.train_iters=3 --set log.interval=1 --set log.hash_interval=1 --set log.hash_values=true --set data.valid= \
+    --set numerics.dtype=fp64 --set log.metrics="$name.jsonl" --set checkpoint.dir="$name" "$@" >log || fail "$name" "$(tail -n 3 log)"
+}
+hashed a 1
+hashed b 2 --set layout.ep=2 --set train.micro_batch_size=1
+hashed c 1 --set moe.routing=balanced
+says 0 'all equal' compare a.jsonl b.jsonl
+says 0 '66 data sets, all bits equal' compare a b
+says 7 'first difference at step 1' compare a.jsonl c.jsonl
+says 7 'first in the forward pass: L00.moe.route.idx' compare a.jsonl c.jsonl
+says 7 'first in the backward pass: lm_head.weight' compare a.jsonl c.jsonl
+# One sequence is another one from step 2 on: a hand-made difference in hashes alone.
+sed -E '/"iteration":2,"value/ s/("L00.mid":")./\1x/; /"iteration":2,"value/ s/(sequence_hash":\["[0-9a-f]*","[0-9a-f]*",")./\1x/' b.jsonl >d.jsonl
+says 7 'differ at step 2: first in the forward pass: L00.mid' compare a.jsonl d.jsonl
+says 7 '1 of 4 sequences of the batch; first: 2' compare a.jsonl d.jsonl
+sed -E '/"iteration":3,/ s/("lm loss":[0-9.]*[0-9])/\15/' a.jsonl >e.jsonl
+says 7 'differ at step 3: lm loss by' compare a.jsonl e.jsonl
+says 0 'within the tolerance' compare a.jsonl e.jsonl --tolerance 1e-6
+echo '{"iteration": 9, "lm loss": 1}' >other.jsonl
+says 3 'no step in common' compare a.jsonl other.jsonl
+printf '{"iteration": 9, oops' >>other.jsonl
+says 0 'all equal' compare other.jsonl other.jsonl # cut short while it was written
+echo >>other.jsonl
+says 3 'other.jsonl:2: not a line of JSON' compare other.jsonl other.jsonl
+says 4 'is a checkpoint, but a.jsonl' compare a a.jsonl
+says 4 'nowhere: No such file' compare a nowhere
+cp a/step_00000003.h5 a.h5 && "$alter" a.h5 add weights/model.norm.weight 0.5 7 && "$alter" a.h5 add moments/v/lm_head.weight 1e-3
+says 7 'weights/model.norm.weight                                        1 of 32 elements differ, by at most 0.5; relative L2 0.08' ckpt diff a a.h5
+says 7 'differ in 2 of 66 data sets; first in weights/model.norm.weight 1 of 32' ckpt diff a a.h5
+says 7 'differ in 66 of 66' ckpt diff a run
+cp "$golden" g.h5
+says 0 'all bits equal' compare "$golden" g.h5
+"$alter" g.h5 add step1/layers/2/moe_out 1e-9 5 && "$alter" g.h5 add step1/grads/lm_head.weight 1e-3
+says 7 'first in step1/layers/2/moe_out 1 of 416 elements differ, by at most 1e-09' compare "$golden" g.h5
+says 7 'first in step1/grads/lm_head.weight 1 of 1552' compare "$golden" g.h5 --tolerance 1e-8
+"$alter" g.h5 add step1/layers/1/topk_idx 1
+says 7 'first in step1/layers/1/topk_idx 1 of 52' compare "$golden" g.h5 --tolerance 1e-8
+
 echo "people: $n_bad failed"
 [ $n_bad = 0 ]

@@ -196,35 +196,43 @@ static void replicas(void **state) {
 }
 
 /* ---- experts without rows, routers --------------------------------------------------------------------------------------------------- */
-/* All tokens to expert 0: the others' gradients are exact zeros, and their moments and weights still move. */
-static void experts_without_rows_step_too(void **state) {
-  (void)state;
+/* Experts from n_used on get no row: their gradients are exact zeros, and their moments and weights still move. */
+static void check_unused(int n_expert, int n_used, const char *const *sets) {
   Rig r;
-  rig_open(&r, rig_world, RIG_ODD, 0,
-           RIG_SETS("layout.ep=2", "moe.routing=all_to_one", "model.num_experts_per_tok=1", "optimizer.clip_grad=0"));
+  rig_open(&r, rig_world, RIG_ODD, 0, sets);
   int64_t *first = ARENA_NEW(&r.a, int64_t, r.job.params.n_tensor + 1), lo, hi;
   exec_owned(r.x, PGROUP_EXPERT, &lo, &hi);
   float *m = exec_state(r.x, PGROUP_EXPERT, STATE_M), *v = exec_state(r.x, PGROUP_EXPERT, STATE_V);
   for (int64_t i = 0; i < hi - lo; i++) m[i] = 0.5f, v[i] = 0.25f;
   uint64_t *before = gather_bits(&r, VIEW_WEIGHT, first);
   rig_step(&r, 3);
-  uint64_t *grad = gather_bits(&r, VIEW_GRAD, first), *after = gather_bits(&r, VIEW_WEIGHT, first), *m1 = gather_bits(&r, VIEW_M, first),
-           *v1 = gather_bits(&r, VIEW_V, first);
+  uint64_t *grad = gather_bits(&r, VIEW_GRAD, first), *after = gather_bits(&r, VIEW_WEIGHT, first);
+  uint64_t *m1 = gather_bits(&r, VIEW_M, first), *v1 = gather_bits(&r, VIEW_V, first);
   double step = 0.9 * 0.5 / (1 - pow(0.9, 3)) / (sqrt(0.95 * 0.25 / (1 - pow(0.95, 3))) + 1e-8);
   for (int layer = 1; layer <= 2; layer++)
-    for (int e = 0; e < 6; e++) {
+    for (int e = 0; e < n_expert; e++) {
       int t = expert_tensor(&r, layer, e);
       int64_t n_zero = 0;
       for (int64_t i = first[t]; i < first[t + 1]; i++) {
         n_zero += grad[i] == 0;
-        if (e == 0) continue;
+        if (e < n_used) continue;
         double w = real_of(before[i]);
         assert_true(fabs(real_of(m1[i]) - 0.45) < 1e-7 && fabs(real_of(v1[i]) - 0.2375) < 1e-7);
         assert_true(fabs(real_of(after[i]) - (w - 0.01 * 0.1 * w - 0.01 * step)) < 1e-6);
       }
-      assert_int_equal(n_zero, e == 0 ? 0 : first[t + 1] - first[t]);
+      assert_int_equal(n_zero, e < n_used ? 0 : first[t + 1] - first[t]);
     }
   rig_close(&r);
+}
+static void experts_without_rows_step_too(void **state) {
+  (void)state;
+#define IDLE "layout.ep=2", "moe.routing=all_to_one", "optimizer.clip_grad=0"
+  check_unused(6, 1, RIG_SETS(IDLE, "model.num_experts_per_tok=1"));
+  check_unused(
+      18, 6,
+      RIG_SETS(IDLE, "model.num_experts_per_tok=6", "model.num_local_experts=18", "model.hidden_size=64", "model.intermediate_size=43"));
+  check_unused(18, 6,
+               RIG_SETS(IDLE, "model.num_experts_per_tok=6", "model.num_local_experts=18", "device.gemm=plain", "numerics.mode=native"));
 }
 
 /* A router without any auxiliary loss learns from the main loss, on every layout. */

@@ -1,0 +1,22 @@
+/* When and how a run saves: at once, or in the background (checkpoint.async). Called by the loop. */
+#ifndef ETALON_SAVER_H
+#define ETALON_SAVER_H
+#include "ckpt/ckpt.h"
+#include "train/metrics.h"
+#include "train/state.h"
+
+typedef struct Saver {
+  World *world; Exec *x; const Job *job; const char *config_text; Metrics *metrics;
+  int64_t saved_step;               /* the last step whose save was begun; -1: none */
+  CkptRoom room;                    /* checkpoint.async: where the copy goes */
+  CkptTask *task; int64_t task_step; /* under way, or NULL */
+} Saver;
+
+/* saved_step: a step that is on disk already, or -1. ERR_MEMORY: the copy does not fit memory.host_limit. Collective. */
+bool saver_open(Saver *s, World *w, Exec *x, const Job *j, const char *config_text, Metrics *m, int64_t saved_step, Err *e);
+/* Collective, all of them; ERR_CKPT. Saves the state as it is now; in the background: once a save that is under way is done, copies the state and goes on. */
+bool saver_save(Saver *s, int64_t step, int64_t consumed, Err *e);
+bool saver_border(Saver *s, Err *e);      /* after each step: lets a save in the background go on */
+bool saver_finish(Saver *s, Err *e);      /* waits for it */
+void saver_close(Saver *s);               /* nothing may be under way */
+#endif
