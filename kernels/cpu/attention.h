@@ -7,43 +7,60 @@
 /* A tile is 16 registers of 512 bits. Rows of 32 elements: gcc takes loops of up to 16 apart before it vectorises, and then does not. */
 enum { B = ATTN_BLOCK, TILE_M = REAL_IS_F64 ? 4 : 8, TILE_N = 32 };
 
-/* Bytes of workspace of each direction; of `bound` only n_token and n_seq are read. */
-size_t FN(attention_fwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *bound);
-size_t FN(attention_bwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *bound);
+/* Bytes of workspace of each direction; of the bounds only n_token, n_seq and n_window are read. */
+size_t FN(attention_fwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv);
+size_t FN(attention_bwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv, AttnPass pass);
 
 static inline int64_t attn_pad(int64_t D) { return (D + TILE_N - 1) / TILE_N * TILE_N; }
 
-/* One block of positions of one sequence: up to ATTN_BLOCK tokens from `token`. */
-typedef struct AttnBlock { int64_t token, rows, position; int64_t first; /* number of the block that begins the sequence */ } AttnBlock;
+/* A run of adjacent positions inside an aligned block of ATTN_BLOCK positions of one sequence: rows row .. row + n_row - 1 of the
+ * block are here, from `token` on. Rows that are not here are computed as zeros and never stored, so a row has the bits that it has in
+ * a full block. */
+typedef struct AttnBlock {
+  int64_t token, row, n_row, position /* of row 0 of the aligned block */;
+  int64_t first, end; /* blocks of the same sequence in the whole view of the other side: first has position 0 */
+} AttnBlock;
 
-/* Most blocks there can be, an even number: what follows them in the workspace stays on a cache line. */
-static inline int64_t attn_block_bound(const TokenView *tv) { return (tv->n_token / B + tv->n_seq + 1) / 2 * 2; }
-_Static_assert(2 * sizeof(AttnBlock) % 64 == 0, "alignment of the workspace");
+/* Most blocks of a view: a run has at most two incomplete ones, and a window is one run or a part of one. */
+static inline int64_t attn_block_bound(const TokenView *v) {
+  int64_t n = v->n_token / B + 2 * ((int64_t)v->n_window + v->n_seq);
+  return n < v->n_token ? n : v->n_token;
+}
+/* The same where every sequence is whole. */
+static inline int64_t attn_whole_bound(const TokenView *v) { return v->n_token / B + v->n_seq; }
+static inline size_t attn_block_bytes(int64_t n) { return ((size_t)n * sizeof(AttnBlock) + 63) / 64 * 64; }
 
-static inline int64_t attn_blocks(AttnBlock *b, const TokenView *tv) {
-  int64_t n = 0;
-  for (int s = 0; s < tv->n_seq; s++) {
-    int64_t first = n, end = tv->seq_start[s + 1];
-    for (int64_t t = tv->seq_start[s]; t < end; t += B)
-      b[n++] = (AttnBlock){.token = t, .rows = end - t < B ? end - t : B, .position = tv->position[t], .first = first};
+static inline int64_t attn_blocks(AttnBlock *b, const TokenView *v, const TokenView *other) {
+  int64_t n = 0, first = 0;
+  for (int s = 0; s < v->n_seq; s++) {
+    int64_t last = first + (other->seq_start[s + 1] - other->seq_start[s] + B - 1) / B;
+    for (int64_t t = v->seq_start[s], end = v->seq_start[s + 1]; t < end; t += b[n++].n_row) {
+      int64_t p = v->position[t], row = p % B, k = 1;
+      while (t + k < end && row + k < B && v->position[t + k] == p + k) k++;
+      b[n] = (AttnBlock){.token = t, .row = row, .n_row = k, .position = p - row, .first = first, .end = last};
+    }
+    first = last;
   }
   return n;
 }
+static inline int64_t attn_tile_begin(const AttnBlock *b) { return b->row / TILE_M * TILE_M; }
+static inline int64_t attn_row_end(const AttnBlock *b) { return b->row + b->n_row; }
+static inline bool attn_has_row(const AttnBlock *b, int64_t r) { return r >= b->row && r < b->row + b->n_row; }
 
-/* Keys that a query at position p sees among those of a block that begins at position p0: [lo, hi). */
-static inline int64_t attn_lo(int64_t p, int64_t p0, int64_t window) {
-  int64_t lo = window ? p - window + 1 - p0 : 0;
-  return lo < 0 ? 0 : lo > B ? B : lo;
+/* First position that row r of a query block sees, not below 0; a row that is not here: that of a single document. */
+static inline int64_t attn_first_seen(const TokenView *qv, const AttnBlock *qb, int64_t r, int64_t window) {
+  int64_t doc = qv->doc_start && attn_has_row(qb, r) ? qv->doc_start[qb->token + r - qb->row] : 0;
+  int64_t lo = window ? qb->position + r - window + 1 : 0;
+  return lo > doc ? lo : doc;
 }
-static inline int64_t attn_hi(int64_t p, int64_t p0) {
-  int64_t hi = p - p0 + 1;
-  return hi < 0 ? 0 : hi > B ? B : hi;
+/* In the sequence, the first key block that a query block sees: that of its first row. */
+static inline int64_t attn_first_key_block(const TokenView *qv, const AttnBlock *qb, int64_t window) {
+  return attn_first_seen(qv, qb, qb->row, window) / B;
 }
-/* First key block of a query block: the block that holds the first key of its first row. */
-static inline int64_t attn_first_key_block(const AttnBlock *b, int64_t query, int64_t window) {
-  int64_t back = window ? (window - 1 + B - 1) / B : query;
-  return query - back < b[query].first ? b[query].first : query - back;
-}
+/* Keys among those of a block that begins at position p0, from or up to position p: [lo, hi). */
+static inline int64_t attn_clip(int64_t x) { return x < 0 ? 0 : x > B ? B : x; }
+static inline int64_t attn_lo(int64_t p, int64_t p0) { return attn_clip(p - p0); }
+static inline int64_t attn_hi(int64_t p, int64_t p0) { return attn_clip(p - p0 + 1); }
 
 /* Where a head lies in a shard-major value: element of token 0, and elements from token to token. */
 typedef struct AttnHead { int64_t at, stride; } AttnHead;
@@ -52,23 +69,25 @@ static inline AttnHead attn_head(const Shards *s, int64_t head, int64_t T) {
   return (AttnHead){shard_local(s, i) * T + head * s->unit - shard_begin(s, i), shard_width(s, i)};
 }
 
-/* Rows of a block into a dense, zero-padded [ATTN_BLOCK][width]. */
-static inline void attn_pack(real *restrict out, int64_t width, const real *restrict x, int64_t stride, int64_t rows, int64_t D) {
-  for (int64_t r = 0; r < rows; r++) {
-    memcpy(out + r * width, x + r * stride, (size_t)D * sizeof(real));
+/* Rows of a block into a dense, zero-padded [ATTN_BLOCK][width]; x: the block's first token. */
+static inline void attn_pack(real *restrict out, int64_t width, const real *restrict x, int64_t stride, const AttnBlock *b, int64_t D) {
+  memset(out, 0, (size_t)(b->row * width) * sizeof(real));
+  for (int64_t r = b->row; r < attn_row_end(b); r++, x += stride) {
+    memcpy(out + r * width, x, (size_t)D * sizeof(real));
     memset(out + r * width + D, 0, (size_t)(width - D) * sizeof(real));
   }
-  memset(out + rows * width, 0, (size_t)((B - rows) * width) * sizeof(real));
+  memset(out + attn_row_end(b) * width, 0, (size_t)((B - attn_row_end(b)) * width) * sizeof(real));
 }
 
 /* The same, transposed: [D][ATTN_BLOCK]. */
-static inline void attn_pack_transposed(real *restrict out, const real *restrict x, int64_t stride, int64_t rows, int64_t D) {
+static inline void attn_pack_transposed(real *restrict out, const real *restrict x, int64_t stride, const AttnBlock *b, int64_t D) {
   enum { STEP = 16 };
+  int64_t rows = b->n_row;
+  if (rows < B) memset(out, 0, (size_t)(D * B) * sizeof(real));
   for (int64_t d = 0; d < D; d += STEP) {
     int64_t n = D - d < STEP ? D - d : STEP;
     for (int64_t r = 0; r < rows; r++)
-      for (int64_t i = 0; i < n; i++) out[(d + i) * B + r] = x[r * stride + d + i];
-    for (int64_t i = 0; i < n; i++) memset(out + (d + i) * B + rows, 0, (size_t)(B - rows) * sizeof(real));
+      for (int64_t i = 0; i < n; i++) out[(d + i) * B + b->row + r] = x[r * stride + d + i];
   }
 }
 
@@ -83,6 +102,7 @@ static inline __attribute__((always_inline)) void attn_tile(TileMode mode, real 
     for (int j = 0; j < TILE_N; j++) acc[i][j] = mode == TILE_SET ? R(0.0) : mode == TILE_ADD ? c[i * ldc + j] : c[i * ldc + j] * keep[i];
   for (int64_t k = k0; k < k1; k++)
     for (int i = 0; i < TILE_M; i++)
+#pragma omp simd
       for (int j = 0; j < TILE_N; j++) acc[i][j] = REAL_FMA(a[i * ai + k * ak], b[k * ldb + j], acc[i][j]);
   for (int i = 0; i < TILE_M; i++)
     for (int j = 0; j < TILE_N; j++) c[i * ldc + j] = acc[i][j];

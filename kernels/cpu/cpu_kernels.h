@@ -29,11 +29,16 @@ void FN(linear_dw_prepare)(const KCtx *c, const LinGrad *g, const Rows *rows, co
 
 void FN(rope)(const KCtx *c, void *y, const void *x, const Shards *heads, double theta, int sign, const TokenView *tv);
 
-size_t FN(attention_work)(const KCtx *c, const AttnArgs *a, const TokenView *bound, bool backward);
+size_t FN(attention_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv, AttnPass pass);
 void FN(attention_fwd)(const KCtx *c, void *o, void *lse, const void *q, const void *k, const void *v, const AttnArgs *a,
-                       const TokenView *tv);
-void FN(attention_bwd)(const KCtx *c, void *dq, void *dk, void *dv, const void *d_o, const void *o, const void *lse, const void *q,
-                       const void *k, const void *v, const AttnArgs *a, const TokenView *tv);
+                       const TokenView *qv, const TokenView *kv);
+void FN(attention_delta)(const KCtx *c, void *delta, const void *d_o, const void *o, const AttnArgs *a, const TokenView *qv);
+void FN(attention_bwd)(const KCtx *c, void *dq, void *dk, void *dv, const void *d_o, const void *lse, const void *delta, const void *q,
+                       const void *k, const void *v, const AttnArgs *a, const TokenView *qv, const TokenView *kv);
+
+void FN(tree_merge)(const KCtx *c, void *y, const void *const *plane, const TreeNode *node, int n_plane, int64_t n_row, int64_t width,
+                    int64_t y_stride, int64_t plane_stride);
+void FN(bits_add)(const KCtx *c, void *y, const void *x, int64_t n);
 
 void FN(swiglu_fwd)(const KCtx *c, void *y, const void *gate, const void *up, const void *w, const Shards *width, int64_t rows);
 void FN(swiglu_bwd)(const KCtx *c, void *d_gate, void *d_up, void *dw, const void *dy, const void *gate, const void *up, const void *w,
@@ -41,16 +46,18 @@ void FN(swiglu_bwd)(const KCtx *c, void *d_gate, void *d_up, void *dw, const voi
 
 void FN(route_fwd)(const KCtx *c, int32_t *idx, void *wt, int32_t *row_of, int32_t *counts, const void *logits, const RouteArgs *a,
                    const TokenView *tv, const StatSink *stat);
-void FN(route_bwd)(const KCtx *c, void *d_logits, const void *d_wt, const void *logits, const int32_t *idx, const int32_t *counts,
-                   const uint64_t *batch_counts, const RouteArgs *a, const TokenView *tv);
+void FN(sequence_counts)(const KCtx *c, int32_t *seq_counts, const int32_t *counts, int n_expert, const TokenView *tv);
+void FN(route_bwd)(const KCtx *c, void *d_logits, const void *d_wt, const void *logits, const int32_t *idx, const int32_t *seq_counts,
+                   const uint64_t *batch_counts, const RouteArgs *a, const TokenView *tv, const StatSink *stat);
 
 void FN(rows_scatter)(const KCtx *c, void *rows, const void *x, const int32_t *row_of, int64_t T, int k, int64_t n);
 void FN(rows_combine)(const KCtx *c, void *y, const void *rows, const int32_t *row_of, int64_t T, int k, int64_t n);
 void FN(slots_to_rows)(const KCtx *c, void *rows, const void *slot, const int32_t *row_of, int64_t n);
 void FN(rows_to_slots)(const KCtx *c, void *slot, const void *rows, const int32_t *row_of, int64_t n);
 
-void FN(xent_fwd)(const KCtx *c, void *loss, void *lse, const void *logits, const Shards *vocab, const int32_t *label, const TokenView *tv,
-                  const StatSink *stat);
+void FN(xent_leaves)(const KCtx *c, void *leaf, const void *logits, const Shards *vocab, const int32_t *label, int64_t T);
+void FN(xent_merge)(const KCtx *c, void *loss, void *lse, const void *leaf, const Shards *vocab, const int32_t *label, int64_t T,
+                    const TokenView *own, int64_t t0, const StatSink *stat);
 void FN(xent_bwd)(const KCtx *c, void *d_logits, const void *logits, const void *lse, const Shards *vocab, const int32_t *label, int64_t T);
 
 void FN(add)(const KCtx *c, void *y, const void *a, const void *b, int64_t n);

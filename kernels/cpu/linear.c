@@ -21,6 +21,8 @@ typedef struct Job {
   const real *x;
   real *y;
   Sizes size;
+  TreeNode root[TREE_ROOTS]; /* of REDUCE, one plane of y each */
+  int n_root;
 } Job;
 
 typedef struct Lane {
@@ -29,7 +31,8 @@ typedef struct Lane {
   int thread;
 } Lane;
 
-/* What one task computes: `used` rows from row `row` in a product of M rows; local block `block` for MAP, all of them for REDUCE. */
+/* What one task computes: `used` rows from row `row` in a product of M rows; block `block` (local number) for MAP, all of them for
+ * REDUCE. */
 typedef struct Piece {
   int expert, block;
   int64_t row, used, M;
@@ -151,16 +154,21 @@ static void tree_node(const Job *b, const Lane *l, const Piece *p, int first, in
   for (int64_t i = 0; i < p->M * b->a->n_fixed; i++) out[i] += spare[i];
 }
 
-static void run_piece(const Job *b, const Lane *l, const Piece *p) {
-  const LinArgs *a = b->a;
-  int64_t width = out_width(a, p->block);
-  int64_t base = a->mode == LIN_MAP ? b->rows->n_row * shard_local(&a->cut, a->cut.first + p->block) : 0;
-  real *y = b->y + base + p->row * width, *out = p->used < p->M ? l->y : y;
-  if (a->mode == LIN_MAP)
-    product(b, l, p, p->block, out);
-  else
-    tree_node(b, l, p, 0, 1 << tree_levels(a->cut.n), out, l->tree);
+static void run_block(const Job *b, const Lane *l, const Piece *p) {
+  int64_t width = out_width(b->a, p->block);
+  real *y = b->y + b->rows->n_row * shard_local(&b->a->cut, b->a->cut.first + p->block) + p->row * width, *out = p->used < p->M ? l->y : y;
+  product(b, l, p, p->block, out);
   if (out != y) copy_rows(y, out, p->used, width, p->used);
+}
+
+static void run_roots(const Job *b, const Lane *l, const Piece *p) {
+  int64_t width = b->a->n_fixed;
+  for (int i = 0; i < b->n_root; i++) {
+    TreeNode r = b->root[i];
+    real *y = b->y + (i * b->rows->n_row + p->row) * width, *out = p->used < p->M ? l->y : y;
+    tree_node(b, l, p, r.index << r.level, 1 << r.level, out, l->tree);
+    if (out != y) copy_rows(y, out, p->used, width, p->used);
+  }
 }
 
 /* Moves to the piece of the given number, which is not behind the cursor. Order: groups, blocks, rows, so that a weight stays in cache. */
@@ -184,12 +192,14 @@ static bool seek_piece(const Job *b, Cursor *u, int64_t index, Piece *p) {
 
 void FN(linear)(const KCtx *c, void *y, const void *x, const LinArgs *a, const Rows *rows) {
   Job b = {.c = c, .a = a, .rows = rows, .x = x, .y = y, .size = sizes_of(c, a, rows->blocked, gemm_scratch_known)};
+  if (a->mode == LIN_REDUCE) b.n_root = linear_roots(a, b.root);
+  void (*run)(const Job *, const Lane *, const Piece *) = a->mode == LIN_MAP ? run_block : run_roots;
   int64_t next = 0;
 #pragma omp parallel num_threads(c->threads) if (c->threads > 1)
   {
     Lane l = lane_of(&b, omp_get_thread_num());
     Cursor u = {0};
     Piece p;
-    while (seek_piece(&b, &u, __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED), &p)) run_piece(&b, &l, &p);
+    while (seek_piece(&b, &u, __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED), &p)) run(&b, &l, &p);
   }
 }

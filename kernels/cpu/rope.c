@@ -64,7 +64,7 @@ void FN(rope)(const KCtx *c, void *y, const void *x, const Shards *heads, double
       RopeTable r;
       rope_open(&r, first, pairs - first < ROPE_PAIRS ? pairs - first : ROPE_PAIRS, heads->unit, theta);
       for (int64_t t = begin; t < end; t++) {
-        rope_at(&r, tv->position[t], sign);
+        rope_at(&r, tv->position[t] - (tv->doc_start ? tv->doc_start[t] : 0), sign);
         rope_token(&r, y, x, heads, T, t);
       }
     }

@@ -78,7 +78,7 @@ static void route_window(int32_t *idx, real *wt, int32_t *counts, const real *lo
   for (int64_t t = begin; t < end; t++) {
     int32_t *id = idx + t * k;
     real lse = route_softmax(s, logits + t * E, E);
-    route_choose(id, s, zipf, a, tv->first_token + t);
+    route_choose(id, s, zipf, a, tv->window_number[w] + t - begin);
     real norm = a->renormalise ? route_chosen_sum(s, id, k) : R(1.0);
     for (int j = 0; j < k; j++) wt[t * k + j] = s[id[j]] / norm, counts[id[j]]++;
     for (int e = 0; e < E; e++) sum[e] += s[e];
@@ -89,36 +89,6 @@ static void route_window(int32_t *idx, real *wt, int32_t *counts, const real *lo
   for (int e = 0; e < E; e++) {
     __atomic_fetch_add(&stat->word[2 + e], (uint64_t)counts[e], __ATOMIC_RELAXED);
     leaf_add_stat(stat, 2 + E + e, (double)sum[e], 0, end - begin);
-  }
-}
-
-/* Counts of a sequence: over its windows. */
-static void route_sequence_counts(int64_t *total, const int32_t *counts, int E, const TokenView *tv, int64_t begin, int64_t end) {
-  memset(total, 0, (size_t)E * sizeof *total);
-  for (int w = 0; w < tv->n_window; w++) {
-    if (tv->window_start[w] < begin || tv->window_start[w] >= end) continue;
-    for (int e = 0; e < E; e++) total[e] += counts[(int64_t)w * E + e];
-  }
-}
-
-/* Auxiliary loss of one sequence, leaf: one window. Scores are computed again: they were not kept, and counts are known only now. */
-static void route_sequence_aux(const real *logits, const int32_t *counts, const RouteArgs *a, const TokenView *tv, int seq,
-                               const StatSink *stat) {
-  int E = a->n_expert;
-  int64_t begin = tv->seq_start[seq], end = tv->seq_start[seq + 1], total[E];
-  double n = (double)(end - begin), scale = (double)E / ((double)a->top_k * n * n);
-  route_sequence_counts(total, counts, E, tv, begin, end);
-  for (int w = 0; w < tv->n_window; w++) {
-    if (tv->window_start[w] < begin || tv->window_start[w] >= end) continue;
-    real s[E], sum[E];
-    memset(sum, 0, sizeof sum);
-    for (int64_t t = tv->window_start[w]; t < tv->window_start[w + 1]; t++) {
-      route_softmax(s, logits + t * E, E);
-      for (int e = 0; e < E; e++) sum[e] += s[e];
-    }
-    double dot = 0;
-    for (int e = 0; e < E; e++) dot += (double)total[e] * (double)sum[e];
-    leaf_add_stat(stat, 1, scale * dot, 0, tv->window_start[w + 1] - tv->window_start[w]);
   }
 }
 
@@ -140,21 +110,34 @@ void FN(route_fwd)(const KCtx *c, int32_t *idx, void *wt, int32_t *row_of, int32
 #pragma omp parallel for num_threads(c->threads) schedule(dynamic, 1)
   for (int w = 0; w < tv->n_window; w++) route_window(idx, wt, counts + (int64_t)w * E, logits, zipf, a, tv, w, stat);
   route_sort(row_of, idx, counts, E, tv->n_token * a->top_k, tv->n_window);
-  if (!a->aux_per_sequence || !stat || !stat->word) return;
-#pragma omp parallel for num_threads(c->threads) schedule(dynamic, 1)
-  for (int s = 0; s < tv->n_seq; s++) route_sequence_aux(logits, counts, a, tv, s, stat);
+}
+
+void FN(sequence_counts)(const KCtx *c, int32_t *seq_counts, const int32_t *counts, int n_expert, const TokenView *tv) {
+  (void)c;
+  memset(seq_counts, 0, (size_t)tv->n_seq * (size_t)n_expert * sizeof *seq_counts);
+  for (int w = 0; w < tv->n_window; w++)
+    for (int e = 0; e < n_expert; e++) seq_counts[(int64_t)tv->window_seq[w] * n_expert + e] += counts[(int64_t)w * n_expert + e];
 }
 
 /* ds_e of the auxiliary loss, the same for every token of the scope */
-static void route_aux_gradient(real *ds, const int64_t *seq_counts, const uint64_t *batch_counts, int64_t n, const RouteArgs *a) {
-  double scale = a->aux_scale * (double)a->n_expert / ((double)a->top_k * (double)n * (double)n);
-  for (int e = 0; e < a->n_expert; e++) ds[e] = (real)(scale * (seq_counts ? (double)seq_counts[e] : (double)batch_counts[e]));
+static void route_aux_gradient(real *ds, const int32_t *seq_counts, const uint64_t *batch_counts, const RouteArgs *a) {
+  double n = (double)(seq_counts ? a->seq_length : a->n_token_global);
+  double scale = a->aux_scale * (double)a->n_expert / ((double)a->top_k * n * n);
+  for (int e = 0; e < a->n_expert; e++)
+    ds[e] = (real)(seq_counts ? scale * (double)seq_counts[e] : batch_counts ? scale * (double)batch_counts[e] : 0);
 }
 
-static void route_token_backward(real *dx, const real *dw, const real *x, const int32_t *id, const real *aux /* [E] */,
-                                 const RouteArgs *a) {
+/* Auxiliary loss of a sequence, leaf: one window, from the sums of its scores. */
+static void route_aux_statistic(const real *sum, const int32_t *seq_counts, const RouteArgs *a, int64_t n_token, const StatSink *stat) {
+  double n = (double)a->seq_length, scale = (double)a->n_expert / ((double)a->top_k * n * n), dot = 0;
+  for (int e = 0; e < a->n_expert; e++) dot += (double)seq_counts[e] * (double)sum[e];
+  leaf_add_stat(stat, 1, scale * dot, 0, n_token);
+}
+
+/* s: the scores of the token, computed again */
+static void route_token_backward(real *dx, real *s, const real *dw, const real *x, const int32_t *id, const real *aux, const RouteArgs *a) {
   int E = a->n_expert, k = a->top_k;
-  real s[E], ds[E];
+  real ds[E];
   real lse = route_softmax(s, x, E);
   memcpy(ds, aux, sizeof ds);
   real sum = a->renormalise ? route_chosen_sum(s, id, k) : R(1.0), mean = 0;
@@ -165,29 +148,30 @@ static void route_token_backward(real *dx, const real *dw, const real *x, const 
   for (int e = 0; e < E; e++) dx[e] = s[e] * (ds[e] - dot + z);
 }
 
-static void route_range_backward(real *d_logits, const real *d_wt, const real *logits, const int32_t *idx, const int32_t *counts,
-                                 const uint64_t *batch_counts, const RouteArgs *a, const TokenView *tv, int64_t begin, int64_t end) {
+typedef struct RouteBackward {
+  real *d_logits;
+  const real *d_wt, *logits;
+  const int32_t *idx, *seq_counts;
+  const uint64_t *batch_counts;
+} RouteBackward;
+
+static void route_window_backward(const RouteBackward *b, const RouteArgs *a, const TokenView *tv, int w, const StatSink *stat) {
   int E = a->n_expert, k = a->top_k;
-  int64_t total[E];
-  real aux[E];
-  memset(aux, 0, sizeof aux);
-  if (!a->aux_per_sequence && batch_counts) route_aux_gradient(aux, NULL, batch_counts, a->n_token_global, a);
-  for (int seq = 0; seq < tv->n_seq; seq++) {
-    int64_t from = tv->seq_start[seq], to = tv->seq_start[seq + 1];
-    if (to <= begin || from >= end) continue;
-    if (a->aux_per_sequence) {
-      route_sequence_counts(total, counts, E, tv, from, to);
-      route_aux_gradient(aux, total, NULL, to - from, a);
-    }
-    for (int64_t t = from > begin ? from : begin; t < to && t < end; t++)
-      route_token_backward(d_logits + t * E, d_wt + t * k, logits + t * E, idx + t * k, aux, a);
+  int64_t begin = tv->window_start[w], end = tv->window_start[w + 1];
+  const int32_t *counts = b->seq_counts ? b->seq_counts + (int64_t)tv->window_seq[w] * E : NULL;
+  real aux[E], s[E], sum[E];
+  memset(sum, 0, sizeof sum);
+  route_aux_gradient(aux, counts, b->batch_counts, a);
+  for (int64_t t = begin; t < end; t++) {
+    route_token_backward(b->d_logits + t * E, s, b->d_wt + t * k, b->logits + t * E, b->idx + t * k, aux, a);
+    for (int e = 0; e < E; e++) sum[e] += s[e];
   }
+  if (counts && stat && stat->word) route_aux_statistic(sum, counts, a, end - begin, stat);
 }
 
-void FN(route_bwd)(const KCtx *c, void *d_logits, const void *d_wt, const void *logits, const int32_t *idx, const int32_t *counts,
-                   const uint64_t *batch_counts, const RouteArgs *a, const TokenView *tv) {
-  int64_t T = tv->n_token, threads = c->threads;
-#pragma omp parallel for num_threads(c->threads) schedule(static, 1)
-  for (int64_t part = 0; part < threads; part++)
-    route_range_backward(d_logits, d_wt, logits, idx, counts, batch_counts, a, tv, T * part / threads, T * (part + 1) / threads);
+void FN(route_bwd)(const KCtx *c, void *d_logits, const void *d_wt, const void *logits, const int32_t *idx, const int32_t *seq_counts,
+                   const uint64_t *batch_counts, const RouteArgs *a, const TokenView *tv, const StatSink *stat) {
+  RouteBackward b = {d_logits, d_wt, logits, idx, seq_counts, batch_counts};
+#pragma omp parallel for num_threads(c->threads) schedule(dynamic, 1)
+  for (int w = 0; w < tv->n_window; w++) route_window_backward(&b, a, tv, w, stat);
 }

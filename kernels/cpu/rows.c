@@ -1,4 +1,4 @@
-/* Copies between tokens and routed rows. */
+/* Copies between tokens and routed rows; sums of bit patterns. */
 #include "cpu_kernels.h"
 #include <string.h>
 
@@ -33,4 +33,13 @@ void FN(rows_to_slots)(const KCtx *c, void *slot, const void *rows, const int32_
   const real *in = rows;
 #pragma omp parallel for num_threads(c->threads) schedule(static)
   for (int64_t i = 0; i < n; i++) out[i] = in[row_of[i]];
+}
+
+typedef real_uint __attribute__((may_alias)) RealBits;
+
+void FN(bits_add)(const KCtx *c, void *y, const void *x, int64_t n) {
+  RealBits *out = y;
+  const RealBits *in = x;
+#pragma omp parallel for num_threads(c->threads) schedule(static)
+  for (int64_t i = 0; i < n; i++) out[i] += in[i];
 }

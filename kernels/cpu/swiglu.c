@@ -52,15 +52,21 @@ void FN(swiglu_bwd)(const KCtx *c, void *d_gate, void *d_up, void *dw, const voi
                     const Shards *width, int64_t rows) {
   const real *weight = w;
   real *d_weight = dw;
+  TreeNode root[TREE_ROOTS];
+  int n_root = shard_roots(width, root);
 #pragma omp parallel for num_threads(c->threads) schedule(static)
   for (int64_t r = 0; r < rows; r++) {
-    Tree tree = {.top = 0};
-    for (int i = width->first; i < width->first + width->count; i++) {
-      int64_t n = shard_width(width, i), at = shard_local(width, i) * rows + r * n;
-      real dot = swiglu_row_backward((real *)d_gate + at, (real *)d_up + at, (const real *)dy + at, (const real *)gate + at,
-                                     (const real *)up + at, weight ? weight[r] : R(1.0), n);
-      tree_push(&tree, i, (TreeValue){dot, 0}, tree_merge_sum);
+    for (int k = 0; k < n_root; k++) {
+      int first = root[k].index << root[k].level, end = (root[k].index + 1) << root[k].level;
+      Tree tree = {.top = 0};
+      for (int i = first > width->first ? first : width->first; i < end && i < width->first + width->count; i++) {
+        int64_t n = shard_width(width, i), at = shard_local(width, i) * rows + r * n;
+        if (n == 0) continue;
+        real dot = swiglu_row_backward((real *)d_gate + at, (real *)d_up + at, (const real *)dy + at, (const real *)gate + at,
+                                       (const real *)up + at, weight ? weight[r] : R(1.0), n);
+        tree_push(&tree, i, (TreeValue){dot, 0}, tree_merge_sum);
+      }
+      if (d_weight) d_weight[k * rows + r] = tree_close(&tree, tree_merge_sum).a;
     }
-    if (d_weight) d_weight[r] = tree_close(&tree, tree_merge_sum).a;
   }
 }

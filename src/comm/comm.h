@@ -49,6 +49,12 @@ void comm_allgather(World *w, AxisSet axes, void *data, const int64_t *bound, si
 typedef struct RowSeg { int peer; int64_t row, n_row; } RowSeg;
 void comm_exchange_rows(World *w, AxisSet axes, const void *send, const RowSeg *send_seg, int n_send, void *recv, const RowSeg *recv_seg, int n_recv, size_t row_bytes);
 
+/* Pipeline messages: a send that does not wait, told by its tag; `slot` (0 .. n_slot-1 of world_set_sends) is free again after comm_sent. Not collective. */
+void world_set_sends(World *w, Arena *a, int n_slot);
+void comm_send(World *w, AxisSet axes, int peer, int tag, const void *p, size_t bytes, int slot);
+void comm_sent(World *w, int slot);
+void comm_recv(World *w, AxisSet axes, int peer, int tag, void *p, size_t bytes);
+
 /* Bytes this rank has sent to others so far, per axis set in the order first used (sets of one never appear): what `plan` predicts.
  * Fills at most max entries; returns how many there are. */
 typedef struct CommTraffic { AxisSet axes; uint64_t bytes, messages; } CommTraffic;

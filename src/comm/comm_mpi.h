@@ -9,6 +9,7 @@
 enum {
   COMM_WAVE = 64,            /* messages in flight in each direction */
   COMM_MAX_GROUP = 32,       /* two views of 2^4 sets each */
+  COMM_PARTS = 8,            /* messages that one pipeline send may be cut into */
   COMM_LIBRARY_TEXT = 80
 };
 
@@ -32,6 +33,7 @@ struct World {
   int n_send, n_recv;                                  /* in flight */
   int64_t *bound;                                      /* [size + 1] shares of an allreduce */
   const char **part;                                   /* [size] where each member's addend lies */
+  MPI_Request *slot; int n_slot;                       /* [n_slot][COMM_PARTS] sends under way */
   char *stage;                                         /* for reductions */
   size_t stage_bytes;
   char library[COMM_LIBRARY_TEXT];

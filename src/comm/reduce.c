@@ -83,6 +83,24 @@ void reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64
   for (int64_t at = 0; at < longest; at += chunk) reduce_chunk(&c, acc, kind, bound, stage, at, at + chunk);
 }
 
+void reduce_pair(World *w, AxisSet axes, int from, int to, void *acc, SumKind kind, int64_t n, void *stage, size_t stage_bytes) {
+  Channel c = channel_open(w, axes);
+  int self = c.g->self;
+  size_t elem = sum_table[kind].size, most = stage_bytes < w->max_message ? stage_bytes : w->max_message;
+  int64_t step = (int64_t)(most / elem);
+  if (from == to || (self != from && self != to)) return;
+  CHECK(step > 0, "stage of %zu bytes", stage_bytes);
+  for (int64_t at = 0; at < n; at += step) {
+    int64_t m = n - at < step ? n - at : step;
+    char *mine = (char *)acc + (size_t)at * elem;
+    const char *part[2] = {mine, stage};
+    if (self == from) wave_send(&c, mine, (size_t)m * elem, to);
+    else wave_recv(&c, stage, (size_t)m * elem, from);
+    wave_wait(&c);
+    if (self == to) sum_table[kind].add(mine, part, 2, m);
+  }
+}
+
 typedef void CombineU64(uint64_t *restrict x, const uint64_t *restrict y, int64_t n);
 static void combine_sum(uint64_t *restrict x, const uint64_t *restrict y, int64_t n) {
   for (int64_t i = 0; i < n; i++) x[i] += y[i];

@@ -10,6 +10,8 @@ size_t sum_size(SumKind k);
  * Rabenseifner, Gropp 2005): a chunk's n - 1 foreign parts lie in stage together and are added in one pass. */
 void   reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64_t *bound, void *stage, size_t stage_bytes);
 size_t reduce_stage_min(int group_size);
+/* Member `from` sends its n elements, member `to` adds them to its own: to's first, then from's. Others do nothing. stage: scratch of the same size on both. */
+void   reduce_pair(World *w, AxisSet axes, int from, int to, void *acc, SumKind kind, int64_t n, void *stage, size_t stage_bytes);
 /* Bytes that member `self` of n sends to others in reduce_scatter (for plan); the all-gather that may follow: comm_allgather_bytes. */
 uint64_t reduce_scatter_bytes(const int64_t *bound, int n, int self, SumKind kind);
 

@@ -112,13 +112,19 @@ static bool rule_sizes(ConfigDoc *d, Err *e) {
   return true;
 }
 
-static bool rule_supported(ConfigDoc *d, Err *e) {
+static bool rule_shards(ConfigDoc *d, Err *e) {
   const struct {
     const char *key;
     int64_t value;
-  } axes[] = {{"layout.tp", d->c.layout.tp}, {"layout.pp", d->c.layout.pp}, {"layout.etp", d->c.layout.etp}, {"layout.cp", d->c.layout.cp}};
+  } axes[] = {{"layout.tp", d->c.layout.tp}, {"layout.etp", d->c.layout.etp}};
   for (size_t i = 0; i < sizeof axes / sizeof axes[0]; i++)
-    if (axes[i].value != 1) return refuse(d, e, axes[i].key, NULL, "not in this version; allowed: 1");
+    if (d->c.numerics.mode == NUM_CANONICAL && axes[i].value > d->c.numerics.shards)
+      return refuse(d, e, axes[i].key, "numerics.shards",
+                    "the first may not exceed the second: a rank holds whole blocks (raising numerics.shards changes the bits)");
+  if (d->c.layout.chunks > 1 && d->c.schedule.name != SCHED_INTERLEAVED)
+    return refuse(d, e, "layout.chunks", "schedule.name", "several chunks on a stage need schedule.name interleaved");
+  if (d->c.layout.chunks > 1 && d->c.layout.pp == 1)
+    return refuse(d, e, "layout.chunks", "layout.pp", "several chunks on a stage need several stages");
   return true;
 }
 
@@ -140,12 +146,17 @@ static bool rule_world(ConfigDoc *d, int world, Err *e) {
 }
 
 static bool rule_expert_parallel(ConfigDoc *d, Err *e) {
-  int64_t ep = d->c.layout.ep, places = d->c.layout.dp * d->c.layout.cp * d->c.layout.tp / d->c.layout.etp;
+  int64_t ep = d->c.layout.ep, etp = d->c.layout.etp, stage = d->c.layout.dp * d->c.layout.cp * d->c.layout.tp, places = stage / etp;
+  if (stage % etp) {
+    char list[ERR_TEXT / 4] = "";
+    list_divisors(stage, list, sizeof list);
+    return refuse(d, e, "layout.etp", "layout.dp", "etp must divide dp x cp x tp = %" PRId64 "; allowed: %s", stage, list);
+  }
   if (!has_moe(&d->c.model)) {
-    if (ep == 1) return true;
+    if (ep == 1 && etp == 1) return true;
     bool dense = d->c.model.num_local_experts == 0;
     return refuse(d, e, "layout.ep", dense ? "model.model_type" : "model.first_k_dense_replace",
-                  "no layer has experts; allowed: layout.ep 1");
+                  "no layer has experts; allowed: layout.ep 1 and layout.etp 1");
   }
   if (places % ep == 0) return true;
   char list[ERR_TEXT / 4] = "";
@@ -190,7 +201,7 @@ static bool rule_checkpoint(ConfigDoc *d, Err *e) {
 bool config_resolve(ConfigDoc *d, int world, Err *e) {
   CHECK(world >= 1, "world of %d ranks", world);
   static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,         rule_experts,   rule_sizes,     rule_numerics,
-                                                      rule_learning_rate, rule_supported, rule_checkpoint};
+                                                      rule_learning_rate, rule_shards, rule_checkpoint};
   TRY(config_check_required(d, e));
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));

@@ -15,7 +15,7 @@ static const char *const decay_words[] = {"constant", "linear", "cosine", "wsd",
 static const char *const nonfinite_words[] = {"stop", "skip", NULL};
 static const char *const format_words[] = {"auto", "megatron", "u16", "u32", "text", NULL};
 static const char *const gemm_words[] = {"auto", "onednn", "plain", NULL};
-static const char *const schedule_words[] = {"1f1b", "all_forward", NULL};
+static const char *const schedule_words[] = {"1f1b", "all_forward", "interleaved", "zero_bubble", NULL};
 
 static const char *const only_false[] = {"false", NULL};
 static const char *const only_zero[] = {"0", "0.0", NULL};
@@ -98,11 +98,13 @@ static const ConfigKey table[] = {
     INT(numerics, shards, 1, 4096, "1", "blocks that a feature axis is cut into; canonical bits depend on it"),
 
     INT(layout, dp, 0, MAX_I32, "0", "data-parallel groups; 0: ranks / (tp x pp x cp)"),
-    INT(layout, tp, 1, MAX_COUNT, "1", "tensor-parallel ranks; in this version 1"),
-    INT(layout, pp, 1, MAX_COUNT, "1", "pipeline stages; in this version 1"),
+    INT(layout, tp, 1, MAX_COUNT, "1", "tensor-parallel ranks (with sequence parallelism); canonical mode: at most numerics.shards"),
+    INT(layout, pp, 1, MAX_COUNT, "1", "pipeline stages"),
+    INT(layout, chunks, 1, 16, "1", "model chunks on each stage (virtual stages; schedule interleaved)"),
+    TEXT(layout, pp_layers, "", "layers of each virtual stage in order, such as 8,8,7,7; empty: balanced, head and embedding counted"),
     INT(layout, ep, 1, MAX_I32, "1", "expert-parallel ranks, a divisor of dp x cp x tp / etp"),
-    INT(layout, etp, 1, MAX_COUNT, "1", "tensor-parallel ranks inside an expert; in this version 1"),
-    INT(layout, cp, 1, MAX_COUNT, "1", "context-parallel ranks; in this version 1"),
+    INT(layout, etp, 1, MAX_COUNT, "1", "tensor-parallel ranks inside an expert; canonical mode: at most numerics.shards"),
+    INT(layout, cp, 1, MAX_COUNT, "1", "context-parallel ranks: a sequence's windows are dealt to them in a zigzag"),
 
     TEXT(data, train, "", "training tokens: a text, a token file, or the prefix of a .bin and .idx pair"),
     TEXT(data, valid, "", "validation tokens, likewise; empty: no evaluation"),
@@ -137,7 +139,7 @@ static const ConfigKey table[] = {
     ENUM(optimizer, on_nonfinite, nonfinite_words, "stop", "at a NaN or infinity: stop (exit code 6), or skip the update"),
     BOOL(optimizer, shard, "true", "each data-parallel rank keeps a part of the optimizer state (ZeRO-1)"),
 
-    ENUM(schedule, name, schedule_words, "1f1b", "order of micro-batches; all_forward: every forward before the first backward"),
+    ENUM(schedule, name, schedule_words, "1f1b", "order of micro-batches and stages; all_forward: every forward before the first backward; interleaved: with layout.chunks; zero_bubble: weight gradients fill the gaps"),
 
     BYTES(memory, device_limit, "0", "ceiling of device memory on each rank; 0: no limit"),
     BYTES(memory, host_limit, "0", "ceiling of host memory for offloaded values on each rank; 0: no limit"),

@@ -7,13 +7,14 @@
 #include "exec/exec_state.h"
 
 static InsFn *const ins_run[N_INS] = {
-    [INS_KERNEL] = ins_kernel, [INS_SUM] = ins_sum, [INS_COPY] = ins_copy, [INS_WAIT] = ins_wait, [INS_DECIDE] = ins_decide, [INS_ZERO] = ins_zero,
+    [INS_KERNEL] = ins_kernel, [INS_SUM] = ins_sum, [INS_COPY] = ins_copy, [INS_WAIT] = ins_wait, [INS_RECV] = ins_recv, [INS_SEND] = ins_send, [INS_SENT] = ins_sent, [INS_MIRROR_GRAD] = ins_mirror_grad,
+    [INS_MIRROR_WEIGHT] = ins_mirror_weight, [INS_DECIDE] = ins_decide, [INS_ZERO] = ins_zero,
     [INS_COUNT] = ins_count, [INS_BATCH_COUNTS] = ins_batch_counts, [INS_STATS] = ins_stats, [INS_REDUCE] = ins_reduce, [INS_NORM] = ins_norm,
     [INS_UPDATE] = ins_update, [INS_GATHER] = ins_gather};
 
 /* ---- instructions over values ----------------------------------------------------------------------------------------------------------- */
 static void bind_parameter(const Exec *x, const StepRun *r, OpCall *c, int k) {
-  const Param *p = program_param_of(r->s->p, c->op->in[k]);
+  const Param *p = program_param_of(c->p, c->op->in[k]);
   const char *w = exec_ptr(x, r->s, r->s->state[p->group][STATE_WEIGHT]);
   char *acc = exec_ptr(x, r->s, r->s->state[p->group][STATE_ACCUM]);
   size_t acc_size = r->s->p->num.exact ? sizeof(uint64_t) : x->real;
@@ -26,9 +27,10 @@ static void bind_parameter(const Exec *x, const StepRun *r, OpCall *c, int k) {
 
 static OpCall bind_call(const Exec *x, const StepRun *r, const Ins *i) {
   const Step *s = r->s;
-  OpCall c = {.p = s->p, .op = &s->p->op[i->op], .env = &x->env, .tokens = &r->view[i->mb], .work = exec_ptr(x, s, i->work)};
+  const Program *p = s->chunk[i->chunk];
+  OpCall c = {.p = p, .op = &p->op[i->op], .env = &x->env, .mb = &r->mb[i->mb], .work = exec_ptr(x, s, i->work)};
   for (int k = 0; k < c.op->n_in; k++) {
-    if (c.op->in[k] != NO_VAL && s->p->val[c.op->in[k]].kind == VAL_PARAM) bind_parameter(x, r, &c, k);
+    if (c.op->in[k] != NO_VAL && p->val[c.op->in[k]].kind == VAL_PARAM) bind_parameter(x, r, &c, k);
     c.in[k] = exec_ptr(x, s, i->in[k]);
     c.d_in[k] = exec_ptr(x, s, i->d_in[k]);
   }
@@ -43,20 +45,17 @@ void ins_kernel(Exec *x, StepRun *r, const Ins *i) {
   op_desc[c.op->kind].run[i->pass](&c);
   x->seconds[c.op->kind][i->pass] += timer_now() - t;
   if (!x->tap || i->pass != PASS_FWD) return;
-  const int64_t n[N_ROWS] = {[ROWS_TOKEN] = c.tokens->n_token, [ROWS_ROUTE] = c.tokens->n_token * c.p->dims.top_k, [ROWS_EXPERT] = c.n_row,
-                             [ROWS_WINDOW] = c.tokens->n_window, [ROWS_ONE] = 1};
-  for (int k = 0; k < c.op->n_out; k++) x->tap(x->tap_ctx, r->s, i, c.op->out[k], c.out[k], n[c.p->val[c.op->out[k]].rows]);
+  for (int k = 0; k < c.op->n_out; k++) x->tap(x->tap_ctx, r->s, i, c.op->out[k], c.out[k], value_rows(c.p, c.op->out[k], c.mb, c.n_row));
 }
 
 void ins_sum(Exec *x, StepRun *r, const Ins *i) {
-  const Buf *b = &r->s->buf[i->out[0]];
-  int64_t n_row = i->guard >= 0 ? r->n_row[i->guard] : 0;
-  size_t bytes = buf_bytes(r->s, b, r->view[i->mb].n_token, n_row);
+  size_t bytes = buf_bytes(r->s, &r->s->buf[i->out[0]], r->mb, r->n_row);
   x->k->add(&x->env.kctx, exec_ptr(x, r->s, i->out[0]), exec_ptr(x, r->s, i->in[0]), exec_ptr(x, r->s, i->in[1]), (int64_t)(bytes / x->real));
 }
 
 void ins_decide(Exec *x, StepRun *r, const Ins *i) {
-  OpCall c = {.p = r->s->p, .op = &r->s->p->op[i->op], .env = &x->env, .tokens = &r->view[i->mb]};
+  const Program *p = r->s->chunk[i->chunk];
+  OpCall c = {.p = p, .op = &p->op[i->op], .env = &x->env, .mb = &r->mb[i->mb]};
   c.out[0] = exec_ptr(x, r->s, i->in[0]);
   r->n_row[i->group] = op_desc[c.op->kind].plan_rows(&c);
   CHECK(r->n_row[i->group] <= r->s->p->dims.n_row_expert, "%lld routed rows, the bound is %lld", (long long)r->n_row[i->group],
@@ -70,8 +69,8 @@ void ins_copy(Exec *x, StepRun *r, const Ins *i) {
   const char *src = exec_ptr(x, s, i->in[0]);
   size_t bytes = s->buf[i->in[0]].bytes;
   if (i->mb >= 0) {
-    bytes = (size_t)r->view[i->mb].n_token * sizeof(int32_t);
-    src += (size_t)(i->mb * r->deal.micro_batch * r->deal.seq_length) * sizeof(int32_t);
+    bytes = (size_t)r->mb[i->mb].view[VIEW_TP].n_token * sizeof(int32_t);
+    src += (size_t)r->input_first[i->mb] * sizeof(int32_t);
   }
   if (bytes) x->o.device->ops->copy(x->o.device, i->stream, exec_ptr(x, s, i->out[0]), src, bytes);
   x->o.device->ops->record(x->o.device, i->stream, i->event);
@@ -80,6 +79,18 @@ void ins_copy(Exec *x, StepRun *r, const Ins *i) {
 void ins_wait(Exec *x, StepRun *r, const Ins *i) {
   (void)r;
   x->o.device->ops->wait(x->o.device, STREAM_COMPUTE, i->event);
+}
+
+/* ---- pipeline neighbours ---------------------------------------------------------------------------------------------------------------------- */
+void ins_recv(Exec *x, StepRun *r, const Ins *i) {
+  comm_recv(x->o.world, AXIS_BIT(AXIS_PP), i->peer, i->tag, exec_ptr(x, r->s, i->out[0]), buf_bytes(r->s, &r->s->buf[i->out[0]], r->mb, r->n_row));
+}
+void ins_send(Exec *x, StepRun *r, const Ins *i) {
+  comm_send(x->o.world, AXIS_BIT(AXIS_PP), i->peer, i->tag, exec_ptr(x, r->s, i->in[0]), buf_bytes(r->s, &r->s->buf[i->in[0]], r->mb, r->n_row), i->event);
+}
+void ins_sent(Exec *x, StepRun *r, const Ins *i) {
+  (void)r;
+  comm_sent(x->o.world, i->event);
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------------------------------------------ */
@@ -118,9 +129,13 @@ static void open_step(Exec *x, Arena *a, int which) {
   const ExecStep *from = &x->o.step[which];
   StepRun *r = &x->run[which];
   if (!from->step) return;
-  *r = (StepRun){.s = from->step, .deal = from->deal, .dp = from->dp};
-  r->view = ARENA_NEW(a, TokenView, r->s->n_mb);
-  for (int mb = 0; mb < r->s->n_mb; mb++) r->view[mb] = deal_tokens(&r->deal, a, deal_share(&r->deal, r->dp, mb));
+  *r = (StepRun){.s = from->step, .deal = from->deal, .place = from->place};
+  r->mb = ARENA_NEW(a, DealMb, r->s->n_mb);
+  r->input_first = ARENA_NEW(a, int64_t, r->s->n_mb + 1);
+  for (int mb = 0; mb < r->s->n_mb; mb++) {
+    r->mb[mb] = deal_mb(&r->deal, a, r->place, mb);
+    r->input_first[mb + 1] = r->input_first[mb] + r->mb[mb].view[VIEW_TP].n_token;
+  }
   r->n_row = ARENA_NEW(a, int64_t, r->s->n_guard + 1);
   r->decision = ARENA_NEW(a, uint8_t, r->s->n_guard + 1);
   guard_index_dead(r, a);
@@ -137,15 +152,17 @@ static void open_groups(Exec *x, Arena *a, const ParamSet *ps) {
   }
 }
 
+static void prepare_chunk(const Exec *x, const StepRun *r, const Program *p) {
+  for (OpId op = 0; op < p->n_op; op++) {
+    OpWorkArgs args = {.p = p, .op = &p->op[op], .k = x->k, .kctx = x->env.kctx, .mb = &r->mb[0]};     /* the first micro-batch is the largest */
+    if (op_desc[args.op->kind].prepare) op_desc[args.op->kind].prepare(&args);
+  }
+}
 static void prepare_gemm(Exec *x) {
   for (int w = 0; w < EXEC_MAX_STEP; w++) {
     const StepRun *r = &x->run[w];
     if (!r->s) continue;
-    TokenView bound = deal_tokens(&r->deal, r->s->p->arena, (DealShare){0, deal_max_sequences(&r->deal)});
-    for (OpId op = 0; op < r->s->p->n_op; op++) {
-      OpWorkArgs args = {.p = r->s->p, .op = &r->s->p->op[op], .k = x->k, .kctx = x->env.kctx, .tokens = &bound};
-      if (op_desc[args.op->kind].prepare) op_desc[args.op->kind].prepare(&args);
-    }
+    for (int c = 0; c < r->s->n_chunk; c++) prepare_chunk(x, r, r->s->chunk[c]);
   }
 }
 
@@ -161,6 +178,10 @@ bool exec_open(Exec **out, Arena *a, const ExecOptions *o, Err *e) {
   guard_paint(x->device, o->slab.device);
   for (int w = 0; w < EXEC_MAX_STEP; w++) open_step(x, a, w);
   open_groups(x, a, p->params);
+  int n_send = 0;
+  for (int w = 0; w < EXEC_MAX_STEP; w++)
+    if (x->run[w].s && x->run[w].s->n_send > n_send) n_send = x->run[w].s->n_send;
+  world_set_sends(o->world, a, n_send);
   x->env = (StepEnv){.k = x->k, .kctx = {.threads = o->device->threads, .gemm = o->device->gemm}, .world = o->world};
   prepare_gemm(x);
   const Step *s = x->run[EXEC_TRAIN].s ? x->run[EXEC_TRAIN].s : x->run[EXEC_EVAL].s;
@@ -178,6 +199,7 @@ void exec_close(Exec *x) {
 /* ---- views ---------------------------------------------------------------------------------------------------------------------------------- */
 static const Step *any_step(const Exec *x) { return x->run[EXEC_TRAIN].s ? x->run[EXEC_TRAIN].s : x->run[EXEC_EVAL].s; }
 int32_t *exec_tokens(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x->run[which].s->host_tokens); }
+const DealMb *exec_geometry(const Exec *x, int which) { return x->run[which].mb; }
 int32_t *exec_labels(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x->run[which].s->host_labels); }
 void *exec_state(Exec *x, ParamGroupId g, StateKind k) { return exec_ptr(x, any_step(x), any_step(x)->state[g][k]); }
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx) { x->tap = tap, x->tap_ctx = ctx; }

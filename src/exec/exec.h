@@ -9,7 +9,7 @@
 typedef struct SlabLayout { size_t base[N_REGION], bytes[N_REGION], device, host; } SlabLayout;
 
 enum { EXEC_TRAIN, EXEC_EVAL, EXEC_MAX_STEP };
-typedef struct ExecStep { Step *step; Deal deal; int dp; /* whose share of the deal */ } ExecStep;
+typedef struct ExecStep { Step *step; Deal deal; DealPlace place; /* whose share of the deal */ } ExecStep;
 
 /* Called after a forward kernel for each value it wrote: for `check` and reference files. data: device memory. */
 typedef void ExecTap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row);
@@ -36,9 +36,10 @@ typedef struct StepResult {
 typedef struct Exec Exec;
 bool exec_open(Exec **x, Arena *a, const ExecOptions *o, Err *e);        /* ERR_MEMORY: the system refused a slab */
 void exec_close(Exec *x);
-/* Host input buffers of a step: [sequences of this rank][seq_length], filled by the caller before exec_run. */
+/* Host input buffers of a step, filled by the caller before exec_run: tokens of the rank's TP view, micro-batch after micro-batch (exec_geometry says which). */
 int32_t *exec_tokens(Exec *x, int which);
 int32_t *exec_labels(Exec *x, int which);
+const DealMb *exec_geometry(const Exec *x, int which);     /* [n_mb] */
 /* Collective. n_seq: sequences of this rank's share that are really there (< share only for evaluation's tail: the rest is not run). u: NULL for evaluation. */
 void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *r);
 /* Collective, after a training step with a fault, its inputs filled in again: repeats the step without its update and says in `text` which value was the first

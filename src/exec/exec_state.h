@@ -4,8 +4,9 @@
 #include "exec/exec.h"
 
 typedef struct StepRun {            /* one step kind, ready to run */
-  Step *s; Deal deal; int dp;
-  TokenView *view;                  /* [n_mb] */
+  Step *s; Deal deal; DealPlace place;
+  DealMb *mb;                       /* [n_mb] */
+  int64_t *input_first;             /* [n_mb + 1] where a micro-batch's inputs begin in the host buffers */
   int64_t *n_row;                   /* [n_guard] */
   uint8_t *decision;                /* [n_guard] LateAction */
   int *dead_first; BufId *dead;     /* guard mode: buffers whose last use is instruction i: dead[dead_first[i] .. dead_first[i+1]) */
@@ -40,10 +41,15 @@ void ins_sum(Exec *x, StepRun *r, const Ins *i);
 void ins_decide(Exec *x, StepRun *r, const Ins *i);
 void ins_copy(Exec *x, StepRun *r, const Ins *i);
 void ins_wait(Exec *x, StepRun *r, const Ins *i);
+void ins_recv(Exec *x, StepRun *r, const Ins *i);
+void ins_send(Exec *x, StepRun *r, const Ins *i);
+void ins_sent(Exec *x, StepRun *r, const Ins *i);
 void ins_zero(Exec *x, StepRun *r, const Ins *i);
 void ins_count(Exec *x, StepRun *r, const Ins *i);
 void ins_batch_counts(Exec *x, StepRun *r, const Ins *i);
 void ins_stats(Exec *x, StepRun *r, const Ins *i);
+void ins_mirror_grad(Exec *x, StepRun *r, const Ins *i);
+void ins_mirror_weight(Exec *x, StepRun *r, const Ins *i);
 void ins_reduce(Exec *x, StepRun *r, const Ins *i);
 void ins_norm(Exec *x, StepRun *r, const Ins *i);
 void ins_update(Exec *x, StepRun *r, const Ins *i);

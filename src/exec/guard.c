@@ -36,16 +36,9 @@ void guard_before(Exec *x, StepRun *r, const Ins *i) {
   if (i->work != NO_BUF) memset(exec_ptr(x, r->s, i->work), POISON, r->s->buf[i->work].bytes);
 }
 
-static int64_t rows_of(const StepRun *r, const Buf *b) {
-  ValId plan = r->s->p->val[b->val].rows_from;
-  return plan == NO_VAL ? 0 : r->n_row[b->mb * r->s->n_plan + r->s->plan_number[plan]];
-}
-
 void guard_after(Exec *x, StepRun *r, int i) {
   for (int k = r->dead_first[i]; k < r->dead_first[i + 1]; k++) {
     const Buf *b = &r->s->buf[r->dead[k]];
-    bool per_mb = b->kind == BUF_VALUE || b->kind == BUF_GRAD;
-    size_t n = per_mb ? buf_bytes(r->s, b, r->view[b->mb].n_token, rows_of(r, b)) : b->bytes;
-    memset(exec_ptr(x, r->s, r->dead[k]), POISON, n);
+    memset(exec_ptr(x, r->s, r->dead[k]), POISON, buf_bytes(r->s, b, r->mb, r->n_row));
   }
 }

@@ -7,19 +7,25 @@
 
 enum { CHUNK = 64 * NORM_BLOCK, REDUCE_STAGE = 4 << 20 };
 
-static size_t n_blocks(const ParamSet *ps) { return (size_t)((ps->n_flat[0] + ps->n_flat[1]) / NORM_BLOCK); }
+static size_t n_blocks(const ParamSet *ps) {
+  int64_t n = 0;
+  for (int g = 0; g < N_PGROUP; g++) n += ps->n_flat[g] / NORM_BLOCK;
+  return (size_t)n;
+}
 
 /* Workspace of NORM: a chunk of gradients, squares per block of both groups, the outer tree's leaves. UPDATE uses the chunk. */
 size_t exec_optimizer_work(const ParamSet *ps, DType real) {
   return CHUNK * dtype_size(real) + (n_blocks(ps) + (size_t)ps->n_norm_leaf) * sizeof(double);
 }
+/* The same on every rank, since all members of a group walk the same chunks: from sizes of the whole model. */
 size_t exec_reduce_work(const ParamSet *ps) {
   size_t least = 0, whole = 0;
+  for (int i = 0; i < ps->n; i++) whole += (size_t)(ps->param[i].n_out * ps->param[i].n_in * ps->param[i].n_expert) * sizeof(uint64_t);
   for (int g = 0; g < N_PGROUP; g++) {
     int n = mesh_group_size(ps->mesh, pgroup_axes(g));
     if (n > 1 && reduce_stage_min(n) > least) least = reduce_stage_min(n);
-    if (n > 1 && (size_t)ps->n_flat[g] * sizeof(uint64_t) > whole) whole = (size_t)ps->n_flat[g] * sizeof(uint64_t);
   }
+  if (ps->mesh->world == 1) return 0;
   size_t want = whole < REDUCE_STAGE ? whole : REDUCE_STAGE;
   return want > least ? want : least;
 }
@@ -34,7 +40,7 @@ void ins_zero(Exec *x, StepRun *r, const Ins *i) {
 void ins_count(Exec *x, StepRun *r, const Ins *i) {
   (void)i;
   const int32_t *label = exec_ptr(x, r->s, r->s->host_labels);
-  int64_t n = deal_rank(&r->deal, r->dp).n * r->deal.seq_length;
+  int64_t n = r->input_first[r->s->n_mb];
   uint64_t count = 0;
   for (int64_t t = 0; t < n; t++) count += label[t] >= 0;
   comm_allreduce_u64(x->o.world, AXES_TOKENS, &count, 1);
@@ -47,14 +53,39 @@ void ins_batch_counts(Exec *x, StepRun *r, const Ins *i) {
   (void)i;
   uint64_t *stat = x->env.stat, fault = stat[STAT_FAULT];
   stat[STAT_FAULT] = 0;
-  comm_allreduce_u64(x->o.world, AXES_TOKENS, stat, r->s->p->n_stat);
+  comm_allreduce_u64(x->o.world, AXES_WORLD, stat, r->s->p->n_stat);
   stat[STAT_FAULT] = fault;
 }
 
 void ins_stats(Exec *x, StepRun *r, const Ins *i) {
   (void)i;
-  if (r->s->batch_aux) comm_allreduce_u64(x->o.world, AXES_TOKENS, x->env.fault, 1);
-  else comm_allreduce_u64(x->o.world, AXES_TOKENS, x->env.stat, r->s->p->n_stat);
+  if (r->s->batch_aux) comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.fault, 1);
+  else comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.stat, r->s->p->n_stat);
+}
+
+/* The copy is the whole flat array of its group; the owner's begins at the parameter. */
+static int mirror_place(const ParamSet *ps, const Exec *x, const Step *s, StateKind k, size_t elem, char **data) {
+  const Param *copy = &ps->param[ps->n - 1], *owner = &ps->param[copy->mirror_of];
+  const Param *here = copy->elsewhere ? owner : copy;
+  *data = (char *)exec_ptr(x, s, s->state[here->group][k]) + (size_t)here->flat * elem;
+  return copy->elsewhere && owner->elsewhere ? -1 : 0;
+}
+void ins_mirror_grad(Exec *x, StepRun *r, const Ins *i) {
+  const ParamSet *ps = r->s->p->params;
+  SumKind kind = r->s->p->num.exact ? SUM_U64 : x->real == sizeof(float) ? SUM_F32 : SUM_F64;
+  char *acc;
+  if (mirror_place(ps, x, r->s, STATE_ACCUM, sum_size(kind), &acc) < 0) return;
+  const Param *copy = &ps->param[ps->n - 1];
+  reduce_pair(x->o.world, AXIS_BIT(AXIS_PP), ps->mesh->size[AXIS_PP] - 1, 0, acc, kind, copy->expert_stride, exec_ptr(x, r->s, i->work), r->s->buf[i->work].bytes);
+}
+void ins_mirror_weight(Exec *x, StepRun *r, const Ins *i) {
+  (void)i;
+  const ParamSet *ps = r->s->p->params;
+  char *w;
+  int last = ps->mesh->size[AXIS_PP] - 1, self = mesh_coord(ps->mesh, ps->rank, AXIS_PP);
+  if (mirror_place(ps, x, r->s, STATE_WEIGHT, x->real, &w) < 0) return;
+  RowSeg up = {.peer = last, .n_row = ps->param[ps->n - 1].expert_stride}, down = {.peer = 0, .n_row = up.n_row};
+  comm_exchange_rows(x->o.world, AXIS_BIT(AXIS_PP), w, &up, self == 0, w, &down, self == last, x->real);
 }
 
 void ins_reduce(Exec *x, StepRun *r, const Ins *i) {
@@ -89,11 +120,12 @@ static void norm_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t fla
 void ins_norm(Exec *x, StepRun *r, const Ins *i) {
   const ParamSet *ps = r->s->p->params;
   char *work = exec_ptr(x, r->s, i->work);
-  NormWork w = {.grad = work, .block = {(double *)(work + CHUNK * x->real), NULL}};
-  w.block[1] = w.block[0] + ps->n_flat[0] / NORM_BLOCK;
-  w.leaf = w.block[1] + ps->n_flat[1] / NORM_BLOCK;
+  NormWork w = {.grad = work, .block = {(double *)(work + CHUNK * x->real)}};
+  for (int g = 1; g < N_PGROUP; g++) w.block[g] = w.block[g - 1] + ps->n_flat[g - 1] / NORM_BLOCK;
+  w.leaf = w.block[N_PGROUP - 1] + ps->n_flat[N_PGROUP - 1] / NORM_BLOCK;
   memset(w.block[0], 0, (n_blocks(ps) + (size_t)ps->n_norm_leaf) * sizeof(double));
   for (int g = 0; g < N_PGROUP; g++) {
+    if (g == PGROUP_MIRROR) continue;
     int64_t bound[x->n_bound[g] + 1];
     for (int k = 0; k <= x->n_bound[g]; k++) bound[k] = x->bound[g][k] / NORM_BLOCK;
     each_chunk(x, ps, g, x->bound[g][x->self[g]], x->bound[g][x->self[g] + 1], norm_chunk, &w);

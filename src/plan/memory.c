@@ -125,18 +125,11 @@ Touched touched_new(Arena *a, const MemPlan *m) {
   return t;
 }
 
-static int64_t rows_of_buf(const Step *s, const Buf *b, const int64_t *n_row) {
-  ValId plan = s->p->val[b->val].rows_from;
-  if (plan == NO_VAL) return 0;
-  return n_row[b->mb * s->n_plan + s->plan_number[plan]];
-}
-
-void plan_touch(const Step *s, const int64_t *n_token, const int64_t *n_row, Touched *t) {
+void plan_touch(const Step *s, const DealMb *mb, const int64_t *n_row, Touched *t) {
   for (int i = 0; i < s->n_buf; i++) {
     const Buf *b = &s->buf[i];
     if (b->first < 0) continue;
-    bool per_mb = b->kind == BUF_VALUE || b->kind == BUF_GRAD;
-    size_t n = per_mb ? buf_bytes(s, b, n_token[b->mb], rows_of_buf(s, b, n_row)) : b->bytes;
+    size_t n = buf_bytes(s, b, mb, n_row);
     if (n) memset(t->line[b->region] + b->offset / PLAN_LINE, 1, line_up(n) / PLAN_LINE);
   }
 }

@@ -18,15 +18,16 @@ const char *bytes_text(Arena *a, size_t n) {
 }
 
 /* Backward of a product costs twice its forward; recomputation does not count. */
-FlopCount plan_flops(const Step *s, const int64_t *n_token, const int64_t *n_row) {
+FlopCount plan_flops(const Step *s, const DealMb *mb, const int64_t *n_row) {
   FlopCount f = {0};
   for (int i = 0; i < s->n_ins; i++) {
     const Ins *x = &s->ins[i];
     if (x->kind != INS_KERNEL) continue;
-    const Op *op = &s->p->op[x->op];
+    const Program *p = s->chunk[x->chunk];
+    const Op *op = &p->op[x->op];
     const OpDesc *d = &op_desc[op->kind];
     if (!d->flops) continue;
-    double n = d->flops(s->p, op, x->pass, n_token[x->mb], x->guard >= 0 ? n_row[x->guard] : 0);
+    double n = d->flops(p, op, x->pass, &mb[x->mb], x->guard >= 0 ? n_row[x->guard] : 0);
     if (x->pass == PASS_FWD) f.forward += n;
     else f.backward += n;
   }

@@ -5,15 +5,25 @@
 #include "base/err.h"
 #include "program/step.h"
 
+typedef struct ChunkState {
+  const Program *p;
+  bool *kept;            /* [n_val] the backward reads it */
+  BufId *grad;           /* [n_val] gradient so far, of the micro-batch in backward */
+  BufId *d_out;          /* [n_mb][n_op][MAX_OUT] gradients that a later W pass reads */
+  bool *copied;          /* [n_mb] inputs are on their way */
+  int *sent;             /* [n_mb] event of the activation's send, -1 */
+  BufId *sent_buf;
+} ChunkState;
+
+enum { GRAD_SENDS = 4 };  /* gradients on their way to the previous stage before the oldest is waited for */
 typedef struct Lower {
-  Step *s; const Program *p; const StepOptions *o;
-  bool *kept;        /* [n_val] the backward reads it */
-  BufId *grad;       /* [n_val] gradient so far, of the micro-batch in backward */
-  int n_copied;      /* micro-batches whose inputs are on their way */
+  Step *s; const StepOptions *o;
+  ChunkState chunk[STEP_MAX_CHUNK];
+  int grad_event[GRAD_SENDS]; BufId grad_buf[GRAD_SENDS]; int n_grad_send;
 } Lower;
 
 enum { EVENT_STAT = DEVICE_MAX_EVENT - 1 };
-static int event_of(int mb) { return mb % EVENT_STAT; }
+static int event_of(const Lower *l, int chunk, int mb) { return (chunk * l->s->n_mb + mb) % EVENT_STAT; }
 
 static BufId buf_new(Step *s, Buf b) {
   CHECK(s->n_buf < s->max_buf, "more than %d buffers", s->max_buf);
@@ -26,177 +36,274 @@ static Ins *emit(Step *s, InsKind kind) {
   CHECK(s->n_ins < s->max_ins, "more than %d instructions", s->max_ins);
   Ins *i = &s->ins[s->n_ins++];
   memset(i, 0, sizeof *i);
-  *i = (Ins){.kind = kind, .op = -1, .mb = -1, .event = -1, .guard = -1, .work = NO_BUF, .group = -1};
+  *i = (Ins){.kind = kind, .op = -1, .mb = -1, .event = -1, .guard = -1, .work = NO_BUF, .group = -1, .peer = -1};
   for (int k = 0; k < MAX_IN; k++) i->in[k] = i->d_in[k] = NO_BUF;
   for (int k = 0; k < MAX_OUT; k++) i->out[k] = i->d_out[k] = NO_BUF;
   return i;
 }
-
-static BufId *value_at(const Lower *l, int mb, ValId v) { return &l->s->value[(int64_t)mb * l->p->n_val + v]; }
-
-static Region value_region(const Lower *l, ValId v) {
-  const Value *val = &l->p->val[v];
-  if (val->floor) return REGION_F;
-  return val->late && l->kept[v] ? REGION_S : REGION_W;
+static Ins *emit_for(Step *s, InsKind kind, int chunk, int mb) {
+  Ins *i = emit(s, kind);
+  i->chunk = chunk, i->mb = mb;
+  return i;
 }
 
-static size_t bound_bytes(const Program *p, ValId v) { return (size_t)value_bound_rows(p, v) * value_row_bytes(p, v); }
+static BufId *value_at(const Lower *l, int chunk, int mb, ValId v) { return &l->s->value[chunk][(int64_t)mb * l->s->chunk[chunk]->n_val + v]; }
 
-static BufId value_buf(const Lower *l, int mb, ValId v, bool grad) {
-  return buf_new(l->s, (Buf){.label = l->p->val[v].name, .kind = grad ? BUF_GRAD : BUF_VALUE, .region = grad ? REGION_W : value_region(l, v), .val = v,
-                             .mb = mb, .bytes = bound_bytes(l->p, v)});
+static Region value_region(const ChunkState *c, ValId v) {
+  const Value *val = &c->p->val[v];
+  if (val->floor) return REGION_F;
+  return val->late && c->kept[v] ? REGION_S : REGION_W;
+}
+
+static BufId value_buf(const Lower *l, int chunk, int mb, ValId v, bool grad) {
+  const ChunkState *c = &l->chunk[chunk];
+  size_t bytes = (size_t)value_bound_rows(c->p, v) * value_row_bytes(c->p, v, grad);
+  return buf_new(l->s, (Buf){.label = c->p->val[v].name, .kind = grad ? BUF_GRAD : BUF_VALUE, .region = grad ? REGION_W : value_region(c, v), .val = v,
+                             .chunk = chunk, .mb = mb, .bytes = bytes});
 }
 static BufId work_buf(Step *s, size_t bytes) {
   return bytes ? buf_new(s, (Buf){.label = "workspace", .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = bytes}) : NO_BUF;
 }
 
 /* The guard of an op that touches routed rows: the decision of its plan value. */
-static int guard_of(const Lower *l, int mb, const Op *op) {
+static int guard_of(const Lower *l, int chunk, int mb, const Op *op) {
+  const int *number = l->s->plan_number[chunk];
   for (int k = 0; k < op->n_in; k++) {
     ValId v = op->in[k];
     if (v == NO_VAL) continue;
-    ValId plan = l->s->plan_number[v] >= 0 ? v : l->p->val[v].rows_from;
-    if (plan != NO_VAL) return mb * l->s->n_plan + l->s->plan_number[plan];
+    ValId plan = number[v] >= 0 ? v : l->s->chunk[chunk]->val[v].rows_from;
+    if (plan != NO_VAL) return mb * l->s->n_plan + number[plan];
   }
   return -1;
 }
 
-static Ins *emit_kernel(const Lower *l, OpId op, Pass pass, int mb) {
-  const Op *o = &l->p->op[op];
-  Ins *i = emit(l->s, INS_KERNEL);
-  i->op = op, i->pass = pass, i->mb = mb;
-  i->guard = guard_of(l, mb, o);
+static Ins *emit_kernel(const Lower *l, int chunk, OpId op, Pass pass, int mb) {
+  const Program *p = l->s->chunk[chunk];
+  const Op *o = &p->op[op];
+  Ins *i = emit_for(l->s, INS_KERNEL, chunk, mb);
+  i->op = op, i->pass = pass;
+  i->guard = guard_of(l, chunk, mb, o);
   i->action = LATE_KEEP;
-  const OpDesc *d = &op_desc[o->kind];
-  OpWorkArgs w = {.p = l->p, .op = o, .k = l->o->k, .kctx = l->o->kctx, .tokens = l->o->tokens};
-  if (d->work) i->work = work_buf(l->s, d->work(&w, pass));
+  OpWorkArgs w = {.p = p, .op = o, .k = l->o->k, .kctx = l->o->kctx, .mb = l->o->mb};
+  if (op_desc[o->kind].work) i->work = work_buf(l->s, op_desc[o->kind].work(&w, pass));
   return i;
 }
 
-static void lower_inputs(Lower *l, int mb) {
-  const ValId input[2] = {l->p->tokens, l->p->labels};
+/* ---- inputs and neighbours ---------------------------------------------------------------------------------------------------------- */
+static void lower_inputs(Lower *l, int chunk, int mb) {
+  const Program *p = l->s->chunk[chunk];
+  const ValId input[2] = {p->tokens, p->labels};
   const BufId host[2] = {l->s->host_tokens, l->s->host_labels};
+  if (l->chunk[chunk].copied[mb]) return;
+  l->chunk[chunk].copied[mb] = true;
   for (int k = 0; k < 2; k++) {
-    BufId b = *value_at(l, mb, input[k]) = value_buf(l, mb, input[k], false);
-    Ins *i = emit(l->s, INS_COPY);
-    i->stream = STREAM_IN, i->mb = mb, i->event = event_of(mb);
+    if (input[k] == NO_VAL) continue;
+    BufId b = *value_at(l, chunk, mb, input[k]) = value_buf(l, chunk, mb, input[k], false);
+    Ins *i = emit_for(l->s, INS_COPY, chunk, mb);
+    i->stream = STREAM_IN, i->event = event_of(l, chunk, mb);
     i->in[0] = host[k], i->out[0] = b;
   }
 }
-
-static void lower_forward(Lower *l, int mb, int next_mb) {
-  const Program *p = l->p;
-  if (mb >= l->n_copied) lower_inputs(l, mb), l->n_copied = mb + 1;
-  Ins *w = emit(l->s, INS_WAIT);
-  w->event = event_of(mb), w->mb = mb;
-  w->in[0] = *value_at(l, mb, p->tokens), w->in[1] = *value_at(l, mb, p->labels);
-  if (next_mb >= l->n_copied) lower_inputs(l, next_mb), l->n_copied = next_mb + 1;
-  for (OpId op = 0; op < p->n_op; op++) {
-    const Op *o = &p->op[op];
-    for (int k = 0; k < o->n_out; k++) *value_at(l, mb, o->out[k]) = value_buf(l, mb, o->out[k], false);
-    Ins *i = emit_kernel(l, op, PASS_FWD, mb);
-    for (int k = 0; k < o->n_in; k++)
-      if (o->in[k] != NO_VAL && p->val[o->in[k]].kind != VAL_PARAM) i->in[k] = *value_at(l, mb, o->in[k]);
-    for (int k = 0; k < o->n_out; k++) i->out[k] = *value_at(l, mb, o->out[k]);
-    if (op_desc[o->kind].flags & OPF_SETS_ROWS) {
-      Ins *d = emit(l->s, INS_DECIDE);
-      d->op = op, d->mb = mb, d->guard = -1;
-      d->in[0] = *value_at(l, mb, o->out[0]);
-      d->group = mb * l->s->n_plan + l->s->plan_number[o->out[0]];
-    }
-  }
+static void lower_wait_inputs(Lower *l, int chunk, int mb) {
+  const Program *p = l->s->chunk[chunk];
+  if (p->tokens == NO_VAL && p->labels == NO_VAL) return;
+  Ins *w = emit_for(l->s, INS_WAIT, chunk, mb);
+  w->event = event_of(l, chunk, mb);
+  if (p->tokens != NO_VAL) w->in[0] = *value_at(l, chunk, mb, p->tokens);
+  if (p->labels != NO_VAL) w->in[1] = *value_at(l, chunk, mb, p->labels);
 }
 
-static void add_grad(Lower *l, ValId v, BufId b, int mb, int guard) {
-  if (l->grad[v] == NO_BUF) {
-    l->grad[v] = b;
+/* A message is told by what crosses which border of virtual stages: activations up, gradients down. */
+typedef enum { CROSS_UP, CROSS_DOWN } Cross;
+static int message_tag(const Lower *l, Cross c, int border, int mb) { return ((int)c * l->s->p->n_virtual + border) * l->s->n_mb + mb; }
+static int stage_of(const Lower *l, int virtual_stage) { return virtual_stage % l->s->p->mesh->size[AXIS_PP]; }
+
+static void lower_recv(Lower *l, int chunk, int mb, Cross c, BufId b) {
+  int here = l->s->chunk[chunk]->virtual_stage, from = c == CROSS_UP ? here - 1 : here + 1;
+  Ins *i = emit_for(l->s, INS_RECV, chunk, mb);
+  i->out[0] = b, i->peer = stage_of(l, from), i->tag = message_tag(l, c, c == CROSS_UP ? from : here, mb);
+}
+static int lower_send(Lower *l, int chunk, int mb, Cross c, BufId b) {
+  int here = l->s->chunk[chunk]->virtual_stage, to = c == CROSS_UP ? here + 1 : here - 1;
+  Ins *i = emit_for(l->s, INS_SEND, chunk, mb);
+  i->in[0] = b, i->peer = stage_of(l, to), i->tag = message_tag(l, c, c == CROSS_UP ? here : to, mb), i->event = l->s->n_send++;
+  return i->event;
+}
+static void lower_sent(Lower *l, int event, BufId b) {
+  if (event < 0) return;
+  Ins *i = emit(l->s, INS_SENT);
+  i->event = event, i->in[0] = b;
+}
+
+/* ---- forward -------------------------------------------------------------------------------------------------------------------------- */
+static void lower_forward_op(Lower *l, int chunk, OpId op, int mb) {
+  const Program *p = l->s->chunk[chunk];
+  const Op *o = &p->op[op];
+  for (int k = 0; k < o->n_out; k++) {
+    ValId alias = p->val[o->out[k]].alias_of;
+    *value_at(l, chunk, mb, o->out[k]) = alias == NO_VAL ? value_buf(l, chunk, mb, o->out[k], false) : *value_at(l, chunk, mb, alias);
+  }
+  Ins *i = emit_kernel(l, chunk, op, PASS_FWD, mb);
+  for (int k = 0; k < o->n_in; k++)
+    if (o->in[k] != NO_VAL && p->val[o->in[k]].kind != VAL_PARAM) i->in[k] = *value_at(l, chunk, mb, o->in[k]);
+  for (int k = 0; k < o->n_out; k++) i->out[k] = *value_at(l, chunk, mb, o->out[k]);
+  if (!(op_desc[o->kind].flags & OPF_SETS_ROWS)) return;
+  Ins *d = emit_for(l->s, INS_DECIDE, chunk, mb);
+  d->op = op;
+  d->in[0] = *value_at(l, chunk, mb, o->out[0]);
+  d->group = mb * l->s->n_plan + l->s->plan_number[chunk][o->out[0]];
+}
+
+static void lower_forward(Lower *l, int chunk, int mb, const Action *next) {
+  const Program *p = l->s->chunk[chunk];
+  lower_inputs(l, chunk, mb);
+  if (p->recv != NO_VAL) {
+    BufId b = *value_at(l, chunk, mb, p->recv) = value_buf(l, chunk, mb, p->recv, false);
+    lower_recv(l, chunk, mb, CROSS_UP, b);
+  }
+  lower_wait_inputs(l, chunk, mb);
+  if (next) lower_inputs(l, next->chunk, next->mb);
+  for (OpId op = 0; op < p->n_op; op++) lower_forward_op(l, chunk, op, mb);
+  if (p->send == NO_VAL) return;
+  BufId out = *value_at(l, chunk, mb, p->send);
+  l->chunk[chunk].sent[mb] = lower_send(l, chunk, mb, CROSS_UP, out);
+  l->chunk[chunk].sent_buf[mb] = out;
+}
+
+/* ---- backward ------------------------------------------------------------------------------------------------------------------------- */
+static void add_grad(Lower *l, int chunk, ValId v, BufId b, int mb, int guard) {
+  BufId *grad = l->chunk[chunk].grad;
+  if (grad[v] == NO_BUF) {
+    grad[v] = b;
     return;
   }
-  BufId sum = value_buf(l, mb, v, true);
-  Ins *i = emit(l->s, INS_SUM);
-  i->op = l->p->val[v].def, i->mb = mb, i->guard = guard;
-  i->in[0] = l->grad[v], i->in[1] = b, i->out[0] = sum;
-  l->grad[v] = sum;
+  BufId sum = value_buf(l, chunk, mb, v, true);
+  Ins *i = emit_for(l->s, INS_SUM, chunk, mb);
+  i->op = l->s->chunk[chunk]->val[v].def, i->guard = guard;
+  i->in[0] = grad[v], i->in[1] = b, i->out[0] = sum;
+  grad[v] = sum;
 }
 
-static Ins *emit_backward(const Lower *l, OpId op, Pass pass, int mb, unsigned reads_in, unsigned reads_out) {
-  const Op *o = &l->p->op[op];
-  Ins *i = emit_kernel(l, op, pass, mb);
+static Ins *emit_backward(const Lower *l, int chunk, OpId op, Pass pass, int mb, unsigned reads_in, unsigned reads_out, const BufId *d_out) {
+  const Program *p = l->s->chunk[chunk];
+  const Op *o = &p->op[op];
+  Ins *i = emit_kernel(l, chunk, op, pass, mb);
   for (int k = 0; k < o->n_in; k++)
-    if (o->in[k] != NO_VAL && (reads_in >> k & 1) && l->p->val[o->in[k]].kind != VAL_PARAM) i->in[k] = *value_at(l, mb, o->in[k]);
+    if (o->in[k] != NO_VAL && (reads_in >> k & 1) && p->val[o->in[k]].kind != VAL_PARAM) i->in[k] = *value_at(l, chunk, mb, o->in[k]);
   for (int k = 0; k < o->n_out; k++) {
-    if (reads_out >> k & 1) i->out[k] = *value_at(l, mb, o->out[k]);
-    i->d_out[k] = l->grad[o->out[k]];
+    if (reads_out >> k & 1) i->out[k] = *value_at(l, chunk, mb, o->out[k]);
+    i->d_out[k] = d_out[k];
   }
   return i;
 }
 
-static bool has_gradient(const Lower *l, const Op *o) {
+static bool has_gradient(const Lower *l, int chunk, const Op *o) {
   if (o->kind == OP_XENT) return true;      /* the seed: d loss / d loss = 1 */
   for (int k = 0; k < o->n_out; k++)
-    if (l->grad[o->out[k]] != NO_BUF) return true;
+    if (l->chunk[chunk].grad[o->out[k]] != NO_BUF) return true;
   return false;
 }
 
-static void lower_backward_op(Lower *l, OpId op, int mb) {
-  const Op *o = &l->p->op[op];
+static BufId *kept_d_out(const Lower *l, int chunk, int mb, OpId op) {
+  return l->chunk[chunk].d_out + ((int64_t)mb * l->s->chunk[chunk]->n_op + op) * MAX_OUT;
+}
+static void lower_weight_gradient(Lower *l, int chunk, OpId op, int mb) {
+  const OpDesc *d = &op_desc[l->s->chunk[chunk]->op[op].kind];
+  if (d->run[PASS_BWD_W]) emit_backward(l, chunk, op, PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op));
+}
+
+static void lower_backward_op(Lower *l, int chunk, OpId op, int mb, bool weights) {
+  const Program *p = l->s->chunk[chunk];
+  const Op *o = &p->op[op];
   const OpDesc *d = &op_desc[o->kind];
-  if (!has_gradient(l, o)) return;
+  BufId *d_out = kept_d_out(l, chunk, mb, op), made[MAX_IN];
+  for (int k = 0; k < MAX_OUT; k++) d_out[k] = k < o->n_out ? l->chunk[chunk].grad[o->out[k]] : NO_BUF;
+  if (!has_gradient(l, chunk, o)) return;
   if (d->flags & OPF_PASS_GRAD) {
-    for (int k = 0; k < o->n_in; k++) add_grad(l, o->in[k], l->grad[o->out[0]], mb, -1);
+    for (int k = 0; k < o->n_in; k++) add_grad(l, chunk, o->in[k], d_out[0], mb, -1);
     return;
   }
   if (d->run[PASS_BWD_X]) {
-    Ins *i = emit_backward(l, op, PASS_BWD_X, mb, d->x_in, d->x_out);
-    BufId made[MAX_IN];
+    Ins *i = emit_backward(l, chunk, op, PASS_BWD_X, mb, d->x_in, d->x_out, d_out);
     int guard = i->guard;
-    for (int k = 0; k < o->n_in; k++) made[k] = i->d_in[k] = value_needs_grad(l->p, o->in[k]) ? value_buf(l, mb, o->in[k], true) : NO_BUF;
+    for (int k = 0; k < o->n_in; k++) made[k] = i->d_in[k] = value_needs_grad(p, o->in[k]) ? value_buf(l, chunk, mb, o->in[k], true) : NO_BUF;
     for (int k = 0; k < o->n_in; k++)
-      if (made[k] != NO_BUF) add_grad(l, o->in[k], made[k], mb, guard);
+      if (made[k] != NO_BUF) add_grad(l, chunk, o->in[k], made[k], mb, guard);
   }
-  if (d->run[PASS_BWD_W]) emit_backward(l, op, PASS_BWD_W, mb, d->w_in, d->w_out);
+  if (weights) lower_weight_gradient(l, chunk, op, mb);
 }
 
-static void lower_backward(Lower *l, int mb) {
-  for (ValId v = 0; v < l->p->n_val; v++) l->grad[v] = NO_BUF;
-  for (OpId op = l->p->n_op - 1; op >= 0; op--) lower_backward_op(l, op, mb);
+static void lower_send_gradient(Lower *l, int chunk, int mb, BufId b) {
+  int slot = l->n_grad_send++ % GRAD_SENDS;
+  if (l->n_grad_send > GRAD_SENDS) lower_sent(l, l->grad_event[slot], l->grad_buf[slot]);
+  l->grad_event[slot] = lower_send(l, chunk, mb, CROSS_DOWN, b);
+  l->grad_buf[slot] = b;
+}
+
+static void lower_backward(Lower *l, int chunk, int mb, bool weights) {
+  const Program *p = l->s->chunk[chunk];
+  ChunkState *c = &l->chunk[chunk];
+  for (ValId v = 0; v < p->n_val; v++) c->grad[v] = NO_BUF;
+  if (p->send != NO_VAL) {
+    c->grad[p->send] = value_buf(l, chunk, mb, p->send, true);
+    lower_recv(l, chunk, mb, CROSS_DOWN, c->grad[p->send]);
+    lower_sent(l, c->sent[mb], c->sent_buf[mb]);      /* whoever answers has received */
+    c->sent[mb] = -1;
+  }
+  for (OpId op = p->n_op - 1; op >= 0; op--) lower_backward_op(l, chunk, op, mb, weights);
+  if (p->recv != NO_VAL) lower_send_gradient(l, chunk, mb, c->grad[p->recv]);
+}
+
+static void lower_weights(Lower *l, int chunk, int mb) {
+  for (OpId op = l->s->chunk[chunk]->n_op - 1; op >= 0; op--) {
+    bool any = l->s->chunk[chunk]->op[op].kind == OP_XENT;
+    for (int k = 0; k < MAX_OUT; k++) any |= kept_d_out(l, chunk, mb, op)[k] != NO_BUF;
+    if (any) lower_weight_gradient(l, chunk, op, mb);
+  }
 }
 
 /* ---- once per step ------------------------------------------------------------------------------------------------------------------ */
 static void lower_states(Lower *l) {
-  static const char *const name[N_PGROUP][N_STATE] = {{"weights.dense", "gradients.dense", "moment1.dense", "moment2.dense"},
-                                                       {"weights.expert", "gradients.expert", "moment1.expert", "moment2.expert"}};
-  const ParamSet *ps = l->p->params;
+  static const char *const state[N_STATE] = {"weights", "gradients", "moment1", "moment2"};
+  const ParamSet *ps = l->s->p->params;
   Step *s = l->s;
-  size_t real = dtype_size(l->p->num.real), acc = l->p->num.exact ? sizeof(uint64_t) : real;
+  size_t real = dtype_size(s->p->num.real), acc = s->p->num.exact ? sizeof(uint64_t) : real;
   for (int g = 0; g < N_PGROUP; g++) {
-    int n = mesh_group_size(ps->mesh, pgroup_axes(g)), self = mesh_coord(ps->mesh, ps->rank, g == PGROUP_DENSE ? AXIS_DP : AXIS_EDP);
+    int n = mesh_group_size(ps->mesh, pgroup_axes(g)), self = mesh_group_self(ps->mesh, ps->rank, pgroup_axes(g));
     int64_t *bound = ARENA_NEW(ps->arena, int64_t, n + 1);
     params_bounds(ps, g, n, bound);
-    size_t own = (size_t)(l->o->zero1 ? bound[self + 1] - bound[self] : ps->n_flat[g]);
+    size_t own = (size_t)(l->o->zero1 ? bound[self + 1] - bound[self] : bound[n]);
     const size_t bytes[N_STATE] = {(size_t)ps->n_flat[g] * real, (size_t)ps->n_flat[g] * acc, own * real, own * real};
     for (int k = 0; k < N_STATE; k++)
-      s->state[g][k] = buf_new(s, (Buf){.label = name[g][k], .kind = BUF_STATE, .region = REGION_P, .val = NO_VAL, .mb = -1, .bytes = bytes[k]});
+      s->state[g][k] = buf_new(s, (Buf){.label = arena_printf(ps->arena, "%s.%s", state[k], pgroup_name(g)), .kind = BUF_STATE, .region = REGION_P, .val = NO_VAL,
+                                        .mb = -1, .bytes = bytes[k]});
   }
-  size_t stat = (size_t)l->p->n_stat * sizeof(uint64_t), ids = (size_t)(l->o->n_local_seq * l->p->dims.seq_length) * sizeof(int32_t);
-  s->stat = buf_new(s, (Buf){.label = "statistics", .kind = BUF_STATE, .region = REGION_P, .val = NO_VAL, .mb = -1, .bytes = stat});
-  s->host_tokens = buf_new(s, (Buf){.label = "host.tokens", .kind = BUF_HOST, .region = REGION_HOST, .val = NO_VAL, .mb = -1, .bytes = ids});
-  s->host_labels = buf_new(s, (Buf){.label = "host.labels", .kind = BUF_HOST, .region = REGION_HOST, .val = NO_VAL, .mb = -1, .bytes = ids});
-  s->host_stat = buf_new(s, (Buf){.label = "host.statistics", .kind = BUF_HOST, .region = REGION_HOST, .val = NO_VAL, .mb = -1, .bytes = stat});
+  const Buf host = {.kind = BUF_HOST, .region = REGION_HOST, .val = NO_VAL, .mb = -1};
+  Buf stat = host, tokens = host, labels = host, out = host;
+  stat.label = "statistics", stat.kind = BUF_STATE, stat.region = REGION_P;
+  stat.bytes = out.bytes = (size_t)s->p->n_stat * sizeof(uint64_t);
+  tokens.bytes = labels.bytes = (size_t)l->o->n_input * sizeof(int32_t);
+  tokens.label = "host.tokens", labels.label = "host.labels", out.label = "host.statistics";
+  s->stat = buf_new(s, stat), s->host_tokens = buf_new(s, tokens), s->host_labels = buf_new(s, labels), s->host_stat = buf_new(s, out);
 }
 
 static void lower_optimizer(Lower *l) {
   Step *s = l->s;
+  if (l->o->tied_stages) emit(s, INS_MIRROR_GRAD)->work = work_buf(s, l->o->reduce_work);
   for (int g = 0; g < N_PGROUP; g++) {
+    if (g == PGROUP_MIRROR) continue;
     Ins *i = emit(s, INS_REDUCE);
     i->group = g, i->work = work_buf(s, l->o->reduce_work);
   }
   emit(s, INS_NORM)->work = work_buf(s, l->o->optimizer_work);
   for (int g = 0; g < N_PGROUP; g++) {
+    if (g == PGROUP_MIRROR) continue;
     Ins *i = emit(s, INS_UPDATE);
     i->group = g, i->work = work_buf(s, l->o->optimizer_work);
   }
-  for (int g = 0; g < N_PGROUP; g++) emit(s, INS_GATHER)->group = g;
+  for (int g = 0; g < N_PGROUP; g++)
+    if (g != PGROUP_MIRROR) emit(s, INS_GATHER)->group = g;
+  if (l->o->tied_stages) emit(s, INS_MIRROR_WEIGHT);
 }
 
 static void lower_statistics_out(Step *s) {
@@ -207,21 +314,25 @@ static void lower_statistics_out(Step *s) {
 }
 
 /* ---- analysis ------------------------------------------------------------------------------------------------------------------------- */
-static void mark_kept(Lower *l) {
-  for (OpId op = 0; op < l->p->n_op; op++) {
-    const Op *o = &l->p->op[op];
+static void mark_kept(ChunkState *c) {
+  const Program *p = c->p;
+  for (OpId op = 0; op < p->n_op; op++) {
+    const Op *o = &p->op[op];
     const OpDesc *d = &op_desc[o->kind];
     for (int k = 0; k < o->n_in; k++)
-      if (o->in[k] != NO_VAL && ((d->x_in | d->w_in) >> k & 1)) l->kept[o->in[k]] = true;
+      if (o->in[k] != NO_VAL && ((d->x_in | d->w_in) >> k & 1)) c->kept[o->in[k]] = true;
     for (int k = 0; k < o->n_out; k++)
-      if ((d->x_out | d->w_out) >> k & 1) l->kept[o->out[k]] = true;
+      if ((d->x_out | d->w_out) >> k & 1) c->kept[o->out[k]] = true;
   }
+  for (ValId v = 0; v < p->n_val; v++)
+    if (c->kept[v] && p->val[v].alias_of != NO_VAL) c->kept[p->val[v].alias_of] = true;
 }
-static void number_plans(Lower *l) {
-  for (ValId v = 0; v < l->p->n_val; v++) {
-    OpId def = l->p->val[v].def;
-    bool plan = def >= 0 && (op_desc[l->p->op[def].kind].flags & OPF_SETS_ROWS);
-    l->s->plan_number[v] = plan ? l->s->n_plan++ : -1;
+static void number_plans(Step *s, int chunk) {
+  const Program *p = s->chunk[chunk];
+  for (ValId v = 0; v < p->n_val; v++) {
+    OpId def = p->val[v].def;
+    bool plan = def >= 0 && (op_desc[p->op[def].kind].flags & OPF_SETS_ROWS);
+    s->plan_number[chunk][v] = plan ? s->n_plan++ : -1;
   }
 }
 
@@ -241,34 +352,60 @@ static void find_lifetimes(Step *s) {
     if (s->buf[b].kind == BUF_STATE || s->buf[b].kind == BUF_HOST) s->buf[b].first = 0, s->buf[b].last = s->n_ins;
 }
 
+static const Action *next_forward(const Schedule *sc, int a) {
+  for (int b = a + 1; b < sc->n_act; b++)
+    if (sc->act[b].kind == ACT_FWD) return &sc->act[b];
+  return NULL;
+}
 static void lower_actions(Lower *l) {
   const Schedule *sc = l->s->sched;
   bool counted = !l->o->batch_aux;
   for (int a = 0; a < sc->n_act; a++) {
-    int next = -1;
-    for (int b = a + 1; b < sc->n_act && next < 0; b++)
-      if (sc->act[b].kind == ACT_FWD) next = sc->act[b].mb;
-    if (sc->act[a].kind == ACT_FWD) lower_forward(l, sc->act[a].mb, next);
-    else {
-      if (!counted) emit(l->s, INS_BATCH_COUNTS), counted = true;
-      lower_backward(l, sc->act[a].mb);
+    const Action *x = &sc->act[a];
+    if (x->kind != ACT_FWD && !counted) emit(l->s, INS_BATCH_COUNTS), counted = true;
+    switch (x->kind) {
+    case ACT_FWD: lower_forward(l, x->chunk, x->mb, next_forward(sc, a)); break;
+    case ACT_BWD: lower_backward(l, x->chunk, x->mb, true); break;
+    case ACT_BWD_X: lower_backward(l, x->chunk, x->mb, false); break;
+    case ACT_BWD_W: lower_weights(l, x->chunk, x->mb); break;
     }
   }
+  for (int c = 0; c < l->s->n_chunk; c++)
+    for (int mb = 0; mb < l->s->n_mb; mb++) lower_sent(l, l->chunk[c].sent[mb], l->chunk[c].sent_buf[mb]);
+  for (int k = 0; k < GRAD_SENDS && k < l->n_grad_send; k++) lower_sent(l, l->grad_event[k], l->grad_buf[k]);
 }
 
-bool step_lower(Step *s, Arena *a, const Program *p, const Schedule *sched, const StepOptions *o, Err *e) {
-  (void)e;
-  int n_act = sched->n_act;
-  *s = (Step){.p = p, .sched = sched, .train = o->train, .batch_aux = o->batch_aux, .n_mb = sched->n_mb, .max_ins = n_act * (4 * p->n_op + 16) + 64};
-  s->max_buf = n_act * (4 * p->n_val + 4 * p->n_op + 16) + 64;
+static void open_chunk(Lower *l, Arena *a, int i) {
+  Step *s = l->s;
+  const Program *p = s->chunk[i];
+  ChunkState *c = &l->chunk[i];
+  *c = (ChunkState){.p = p, .kept = ARENA_NEW(a, bool, p->n_val), .grad = ARENA_NEW(a, BufId, p->n_val),
+                    .d_out = ARENA_NEW(a, BufId, (int64_t)s->n_mb * p->n_op * MAX_OUT), .copied = ARENA_NEW(a, bool, s->n_mb), .sent = ARENA_NEW(a, int, s->n_mb),
+                    .sent_buf = ARENA_NEW(a, BufId, s->n_mb)};
+  s->plan_number[i] = ARENA_NEW(a, int, p->n_val);
+  s->value[i] = ARENA_NEW(a, BufId, (int64_t)s->n_mb * p->n_val);
+  for (int64_t k = 0; k < (int64_t)s->n_mb * p->n_val; k++) s->value[i][k] = NO_BUF;
+  for (int64_t k = 0; k < (int64_t)s->n_mb * p->n_op * MAX_OUT; k++) c->d_out[k] = NO_BUF;
+  for (int k = 0; k < s->n_mb; k++) c->sent[k] = -1;
+  if (l->o->train) mark_kept(c);
+  number_plans(s, i);
+}
+
+void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, const Schedule *sched, const StepOptions *o) {
+  CHECK(n_chunk <= STEP_MAX_CHUNK, "%d chunks on a rank, at most %d", n_chunk, STEP_MAX_CHUNK);
+  int n_op = 0, n_val = 0;
+  for (int i = 0; i < n_chunk; i++) {
+    if (chunk[i]->n_op > n_op) n_op = chunk[i]->n_op;
+    if (chunk[i]->n_val > n_val) n_val = chunk[i]->n_val;
+  }
+  *s = (Step){.p = chunk[0], .n_chunk = n_chunk, .sched = sched, .train = o->train, .batch_aux = o->batch_aux, .n_mb = sched->n_mb};
+  s->max_ins = sched->n_act * (4 * n_op + 24) + 96;
+  s->max_buf = sched->n_act * (4 * n_val + 4 * n_op + 24) + 96;
   s->ins = ARENA_NEW(a, Ins, s->max_ins);
   s->buf = ARENA_NEW(a, Buf, s->max_buf);
-  s->plan_number = ARENA_NEW(a, int, p->n_val);
-  s->value = ARENA_NEW(a, BufId, (int64_t)s->n_mb * p->n_val);
-  memset(s->value, -1, (size_t)s->n_mb * (size_t)p->n_val * sizeof *s->value);
-  Lower l = {.s = s, .p = p, .o = o, .kept = ARENA_NEW(a, bool, p->n_val), .grad = ARENA_NEW(a, BufId, p->n_val)};
-  if (o->train) mark_kept(&l);
-  number_plans(&l);
+  Lower l = {.s = s, .o = o};
+  for (int i = 0; i < n_chunk; i++) s->chunk[i] = chunk[i];
+  for (int i = 0; i < n_chunk; i++) open_chunk(&l, a, i);
   s->n_guard = s->n_plan * s->n_mb;
   lower_states(&l);
   emit(s, INS_ZERO);
@@ -278,5 +415,4 @@ bool step_lower(Step *s, Arena *a, const Program *p, const Schedule *sched, cons
   if (o->train) lower_optimizer(&l);
   lower_statistics_out(s);
   find_lifetimes(s);
-  return true;
 }

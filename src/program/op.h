@@ -23,14 +23,14 @@ typedef struct OpCall {
   void *in[MAX_IN], *out[MAX_OUT];          /* forward values */
   void *d_out[MAX_OUT], *d_in[MAX_IN];      /* gradients: given, to be written */
   Weight weight[MAX_IN]; Accum accum[MAX_IN];   /* parameters among the inputs */
-  const TokenView *tokens;
+  const DealMb *mb;
   int64_t n_row;                            /* rows of a ROWS_EXPERT op; 0 before they are known */
   void *work; size_t work_bytes;
 } OpCall;
 
-enum { OPF_COMM = 1, OPF_PASS_GRAD = 2 /* backward: the output's gradient is the inputs' gradient */, OPF_SETS_ROWS = 4 /* afterwards the plan value tells n_row */ };
+enum { OPF_COMM = 1, OPF_PASS_GRAD = 2 /* backward: the output's gradient is the inputs' gradient */, OPF_SETS_ROWS = 4 /* afterwards the plan value tells n_row */, OPF_ALIAS_OUT = 8 /* outputs share one forward buffer */ };
 
-typedef struct OpWorkArgs { const Program *p; const Op *op; const Kernels *k; KCtx kctx; const TokenView *tokens /* bound */; } OpWorkArgs;
+typedef struct OpWorkArgs { const Program *p; const Op *op; const Kernels *k; KCtx kctx; const DealMb *mb /* the largest */; } OpWorkArgs;
 
 typedef struct OpDesc {
   const char *name;
@@ -38,31 +38,35 @@ typedef struct OpDesc {
   uint8_t  x_in, x_out, w_in, w_out;        /* forward values that the passes dX and dW read (bit i: in[i] / out[i]); parameters are always at hand */
   uint8_t  has_dw;                          /* bit i: in[i] is a parameter with a dW pass */
   void   (*run[N_PASS])(const OpCall *c);
-  double (*flops)(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row_expert);    /* multiply-adds count 2 */
+  double (*flops)(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row_expert);    /* multiply-adds count 2 */
   size_t (*work)(const OpWorkArgs *w, Pass pass);       /* bytes, or NULL: none */
   void   (*prepare)(const OpWorkArgs *w);               /* announces GEMM shapes, or NULL */
   int64_t (*plan_rows)(const OpCall *c);                /* OPF_SETS_ROWS */
 } OpDesc;
 extern const OpDesc op_desc[N_OP];
 
-/* ---- builders: shapes in the comment, all [rows, width] ---------------------------------------------------------------------- */
-ValId op_embed(Program *p, const char *name, ValId tokens /* [T] */, ValId w /* [V, H] */);                     /* -> [T, H] */
+/* ---- builders: shapes in the comment, all [rows, width]; Ttp: tokens of the TP group ------------------------------------------- */
+ValId op_embed(Program *p, const char *name, ValId tokens /* [Ttp] */, ValId w /* [V, H] */);                   /* -> [Ttp, H], partial where V is cut over ranks */
 ValId op_rmsnorm(Program *p, const char *name, ValId x /* [T, H] */, ValId gain /* [H] */, double eps);         /* -> [T, H] */
-/* y = x W^T. A weight cut along its outputs gives a cut y (shard-major); cut along its inputs it takes a cut x and gives the fixed tree's sum. plan: NO_VAL,
- * or the counts that group x's rows by expert. */
+/* y = x W^T. A weight cut along its outputs gives a cut y (shard-major); cut along its inputs it takes a cut x and gives the fixed tree's sum, partial where blocks
+ * are on other ranks. plan: NO_VAL, or the counts that group x's rows by expert. */
 ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan);
-ValId op_rope(Program *p, const char *name, ValId x /* [T, heads D] */, double theta, int64_t head_dim);
+ValId op_rope(Program *p, const char *name, ValId x /* [Ttp, heads D] */, double theta, int64_t head_dim);
+/* Keys and values that this rank's query heads need and does not have (heads of other TP ranks, windows of other CP ranks) are fetched. */
 ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int64_t head_dim, int64_t window);  /* -> like q */
 ValId op_swiglu(Program *p, const char *name, ValId gate, ValId up, ValId row_weight /* [R] or NO_VAL */);
 ValId op_add(Program *p, const char *name, ValId a, ValId b);
+/* Sequence parallelism (Korthikanti et al. 2022). Groups of one: nothing is built, out[i] = x. */
+void  op_gather(Program *p, const char *name, ValId x /* [T, H] */, int n_use, ValId *out /* [n_use], each [Ttp, H]: one per consumer */);
+ValId op_reduce(Program *p, const char *name, ValId x /* [Ttp, planes x H] */);                                 /* -> [T, H] */
 
 typedef struct RouteOut { ValId idx, weight /* [T, k] */, row_of /* [T, k] */, counts /* [windows, E] */; } RouteOut;
 RouteOut op_route(Program *p, const char *name, ValId logits /* [T, E] */, const RouteArgs *args, double aux_coef, double z_coef);
 ValId op_exchange_counts(Program *p, const char *name, ValId counts);                                             /* -> plan */
 ValId op_permute(Program *p, const char *name, ValId x /* [T, H] */, ValId row_of);                               /* -> [T k, H] by (expert, token) */
 ValId op_permute_weights(Program *p, const char *name, ValId weight /* [T, k] */, ValId row_of);                  /* -> [T k, 1] */
-ValId op_dispatch_rows(Program *p, const char *name, ValId rows /* [T k, n] */, ValId plan);                      /* -> [R, n] by (expert, source, token) */
-ValId op_return_rows(Program *p, const char *name, ValId rows /* [R, n] */, ValId plan);                          /* -> [T k, n] */
+void  op_dispatch(Program *p, const char *name, ValId rows /* [T k, n] */, ValId plan, int n_use, ValId *out);    /* -> [R, n] by (expert, source, token), one per consumer */
+ValId op_return(Program *p, const char *name, ValId rows /* [R, planes x n] */, ValId plan);                      /* -> [T k, n] */
 ValId op_combine(Program *p, const char *name, ValId rows /* [T k, H] */, ValId row_of);                          /* -> [T, H], slots added in order */
-ValId op_xent(Program *p, const char *name, ValId logits, ValId labels);                                          /* -> losses [T] */
+ValId op_xent(Program *p, const char *name, ValId logits /* [Ttp, vocabulary] */, ValId labels);                  /* -> losses [Ttp] */
 #endif

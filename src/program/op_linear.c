@@ -2,18 +2,23 @@
 #include "base/err.h"
 #include "program/op_passes.h"
 
+static Shards planes(int n, int64_t width) { return (Shards){n ? n : 1, 0, n, n ? n : 1, width}; }
+
 ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
   const Param *par = program_param_of(p, w);
-  bool out_cut = par->cut_dim == CUT_OUT;
-  int64_t width = out_cut ? shard_total(&par->cut) : par->n_out;
-  int64_t takes = out_cut ? par->n_in : shard_total(&par->cut);
+  bool out_cut = par->cut_dim == CUT_OUT, whole = par->cut.count == par->cut.n;
+  TreeNode node[TREE_ROOTS];
+  int n_plane = shard_roots(&par->cut, node);
+  AxisSet partial = whole ? 0 : par->group == PGROUP_EXPERT ? AXIS_BIT(AXIS_ETP) : AXIS_BIT(AXIS_TP);
+  Layout layout = {.partial = partial, .n_block = par->cut.n, .blocks = par->cut};
+  int64_t width = out_cut ? shard_total(&par->cut) : n_plane * par->n_out, takes = out_cut ? par->n_in : shard_total(&par->cut);
   CHECK(p->val[x].width == takes, "%s: %s is %lld wide, the weight takes %lld", name, p->val[x].name, (long long)p->val[x].width, (long long)takes);
-  ValId y = program_act(p, name, p->val[x].rows, width, out_cut ? par->cut : (Shards){1, 0, 1, width, 1});
+  ValId y = program_act(p, name, p->val[x].rows, width, out_cut ? par->cut : planes(n_plane, par->n_out));
   p->val[y].rows_from = p->val[x].rows_from;
-  bool whole = par->cut.count == par->cut.n;
-  if (out_cut) p->val[y].layout.width = whole ? 0 : AXIS_BIT(AXIS_TP);
+  p->val[y].grad_width = out_cut ? width : par->n_out;
+  if (out_cut) p->val[x].grad_layout = layout, p->val[x].grad_width = n_plane * par->n_in;
+  else p->val[y].layout = layout;
   program_op(p, OP_LINEAR, name, (ValId[]){x, w, plan}, 3, &y, 1)->attr.linear.grouped = plan != NO_VAL;
-  if (!out_cut && !whole) p->val[y].layout.partial = AXIS_BIT(AXIS_TP);
   return y;
 }
 
@@ -52,19 +57,11 @@ void linear_dw(const OpCall *c) {
 /* The largest Rows that the op can meet: sizes of workspaces. */
 static Rows rows_bound(const OpWorkArgs *w) {
   bool grouped = w->op->attr.linear.grouped;
-  int64_t n = grouped ? w->p->dims.n_row_expert : w->p->dims.n_token;
+  int64_t n = grouped ? w->p->dims.n_row_expert : value_bound_rows(w->p, w->op->in[0]);
   return (Rows){.n_row = n, .n_group = grouped ? w->p->dims.n_expert_here : 1, .blocked = w->p->num.exact, .row_bound = n};
 }
 /* Most rows in one leaf: a window's (canonical; an expert meets a token once), or all. */
-static int64_t leaf_bound(const OpWorkArgs *w) {
-  if (!w->p->num.exact) return rows_bound(w).n_row;
-  int64_t most = 0;
-  for (int i = 0; i < w->tokens->n_window; i++) {
-    int64_t n = w->tokens->window_start[i + 1] - w->tokens->window_start[i];
-    if (n > most) most = n;
-  }
-  return most;
-}
+static int64_t leaf_bound(const OpWorkArgs *w) { return w->p->num.exact ? w->p->dims.window : rows_bound(w).n_row; }
 
 size_t linear_work(const OpWorkArgs *w, Pass pass) {
   const Param *par = program_param_of(w->p, w->op->in[1]);
@@ -81,27 +78,18 @@ void linear_prepare(const OpWorkArgs *w) {
   Rows rows = rows_bound(w);
   LinArgs f = forward_args(par, &(Weight){.offset = par->offset}), b = backward_args(par, &(Weight){.offset = par->offset});
   LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
-  enum { MOST = 64 };
-  int64_t size[MOST];
-  int n = 0;
-  if (w->p->num.exact)
-    for (int i = 0; i < w->tokens->n_window; i++) {
-      int64_t len = w->tokens->window_start[i + 1] - w->tokens->window_start[i];
-      int j = 0;
-      while (j < n && size[j] != len) j++;
-      if (j == n && n < MOST) size[n++] = len;
-    }
-  else  /* native: a micro-batch of any number of whole sequences */
-    for (int s = 1; s <= w->tokens->n_seq && n < MOST; s++) size[n++] = s * w->p->dims.seq_length;
+  const Dims *d = &w->p->dims;
+  int64_t size[2] = {d->window, d->seq_length % d->window};
+  int n = size[1] ? 2 : 1;
   bool grouped = w->op->attr.linear.grouped;
   w->k->linear_prepare(&w->kctx, &f, &rows, size, n, grouped);
   w->k->linear_prepare(&w->kctx, &b, &rows, size, n, grouped);
   w->k->linear_dw_prepare(&w->kctx, &g, &rows, size, n, grouped, leaf_bound(w));
 }
 
-double linear_flops(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row) {
+double linear_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row) {
   (void)pass;
   const Param *w = program_param_of(p, op->in[1]);
   double elements = (double)(w->cut_dim == CUT_OUT ? w->n_in : w->n_out) * (double)shard_total(&w->cut);
-  return 2.0 * elements * (double)(op->attr.linear.grouped ? n_row : n_token);
+  return 2.0 * elements * (double)value_rows(p, op->in[0], mb, n_row);
 }

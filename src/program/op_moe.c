@@ -11,18 +11,21 @@ static Shards uncut(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 /* ---- route ------------------------------------------------------------------------------------------------------------------------ */
 RouteOut op_route(Program *p, const char *name, ValId logits, const RouteArgs *args, double aux_coef, double z_coef) {
   Arena *a = p->arena;
+  bool per_sequence = args->aux_per_sequence && aux_coef != 0;
   RouteOut r = {.idx = program_index(p, arena_printf(a, "%s.idx", name), ROWS_TOKEN, args->top_k),
                 .weight = program_act(p, arena_printf(a, "%s.weight", name), ROWS_TOKEN, args->top_k, uncut(args->top_k)),
                 .row_of = program_index(p, arena_printf(a, "%s.row_of", name), ROWS_TOKEN, args->top_k),
                 .counts = program_index(p, arena_printf(a, "%s.counts", name), ROWS_WINDOW, args->n_expert)};
   p->val[r.weight].floor = true;
-  ValId out[4] = {r.idx, r.weight, r.row_of, r.counts};
-  Op *op = program_op(p, OP_ROUTE, name, &logits, 1, out, 4);
+  ValId out[5] = {r.idx, r.weight, r.row_of, r.counts};
+  if (per_sequence) out[4] = program_index(p, arena_printf(a, "%s.seq_counts", name), ROWS_SEQUENCE, args->n_expert);
+  Op *op = program_op(p, OP_ROUTE, name, &logits, 1, out, per_sequence ? 5 : 4);
   op->attr.route.args = *args;
-  op->attr.route.stat = p->n_stat;
+  op->attr.route.args.seq_length = p->dims.seq_length;
+  op->attr.route.stat = p->next_stat;
   op->attr.route.aux_coef = aux_coef;
   op->attr.route.z_coef = z_coef;
-  p->n_stat += 2 + 2 * args->n_expert;
+  p->next_stat += 2 + 2 * args->n_expert;
   return r;
 }
 
@@ -35,25 +38,46 @@ static RouteArgs route_args(const OpCall *c) {
   a.z_scale = c->op->attr.route.z_coef * c->env->n_valid / (double)c->env->n_token_global;
   return a;
 }
+static StatSink route_sink(const OpCall *c) {
+  return (StatSink){.word = c->env->stat + c->op->attr.route.stat, .shift = c->env->stat_shift, .fault = c->env->fault};
+}
+/* Sequences are dealt over CP and TP: counts of whole ones are summed over both. */
+static void sum_sequence_counts(const OpCall *c) {
+  int64_t n = c->mb->view[VIEW_OWN].n_seq * c->p->dims.n_expert;
+  int32_t *counts = c->out[4];
+  uint64_t *sum = c->work;
+  c->env->k->sequence_counts(&c->env->kctx, counts, c->out[3], c->p->dims.n_expert, &c->mb->view[VIEW_OWN]);
+  for (int64_t i = 0; i < n; i++) sum[i] = (uint64_t)counts[i];
+  comm_allreduce_u64(c->env->world, AXIS_BIT(AXIS_CP) | AXIS_BIT(AXIS_TP), sum, n);
+  for (int64_t i = 0; i < n; i++) counts[i] = (int32_t)sum[i];
+}
 void route_fwd(const OpCall *c) {
   RouteArgs a = route_args(c);
-  StatSink sink = {.word = c->env->stat + c->op->attr.route.stat, .shift = c->env->stat_shift, .fault = c->env->fault};
-  c->env->k->route_fwd(&c->env->kctx, c->out[0], c->out[1], c->out[2], c->out[3], c->in[0], &a, c->tokens, &sink);
+  StatSink sink = route_sink(c);
+  c->env->k->route_fwd(&c->env->kctx, c->out[0], c->out[1], c->out[2], c->out[3], c->in[0], &a, &c->mb->view[VIEW_OWN], &sink);
+  if (c->op->n_out == 5) sum_sequence_counts(c);
 }
 void route_dx(const OpCall *c) {
   RouteArgs a = route_args(c);
-  const uint64_t *batch = a.aux_per_sequence ? NULL : c->env->stat + c->op->attr.route.stat + 2;
-  c->env->k->route_bwd(&c->env->kctx, c->d_in[0], c->d_out[1], c->in[0], c->out[0], c->out[3], batch, &a, c->tokens);
+  StatSink sink = route_sink(c);
+  bool batch = !a.aux_per_sequence && c->op->attr.route.aux_coef != 0;
+  c->env->k->route_bwd(&c->env->kctx, c->d_in[0], c->d_out[1], c->in[0], c->out[0], c->out[4], batch ? sink.word + 2 : NULL, &a, &c->mb->view[VIEW_OWN], &sink);
+}
+size_t route_work(const OpWorkArgs *w, Pass pass) {
+  return pass == PASS_FWD && w->op->n_out == 5 ? (size_t)(w->p->dims.n_seq * w->p->dims.n_expert) * sizeof(uint64_t) : 0;
 }
 
-/* ---- plan: the counts of one exchange --------------------------------------------------------------------------------------------- */
+/* ---- plan: the counts of one exchange ----------------------------------------------------------------------------------------------
+ * Expert e lives on the ETP members of EP member share_owner(e); each of them gets every row. Places in the group: ep * n_etp + etp. */
+enum { EXPERTS = AXIS_BIT(AXIS_EP) | AXIS_BIT(AXIS_ETP) };
+static int n_source(const Dims *d) { return d->n_ep * d->n_etp; }
 int plan_experts_max(const Dims *d) { return (d->n_expert + d->n_ep - 1) / d->n_ep; }
-static int64_t plan_block(const Dims *d) { return d->n_window * (plan_experts_max(d) + 1); }    /* int32s from one source */
-int64_t plan_width(const Dims *d) { return d->n_ep * plan_block(d) + d->n_expert; }
+static int64_t plan_block(const Dims *d) { return d->n_window_peer * (plan_experts_max(d) + 1); }    /* int32s from one source */
+int64_t plan_width(const Dims *d) { return n_source(d) * plan_block(d) + d->n_expert; }
 const int32_t *plan_received(const Dims *d, const int32_t *plan, int source, int64_t window) {
   return plan + source * plan_block(d) + window * (plan_experts_max(d) + 1);
 }
-const int32_t *plan_sent(const Dims *d, const int32_t *plan) { return plan + d->n_ep * plan_block(d); }
+const int32_t *plan_sent(const Dims *d, const int32_t *plan) { return plan + n_source(d) * plan_block(d); }
 
 ValId op_exchange_counts(Program *p, const char *name, ValId counts) {
   ValId plan = program_index(p, name, ROWS_ONE, plan_width(&p->dims));
@@ -62,7 +86,7 @@ ValId op_exchange_counts(Program *p, const char *name, ValId counts) {
 }
 size_t exchange_counts_work(const OpWorkArgs *w, Pass pass) {
   (void)pass;
-  return (size_t)w->p->dims.n_ep * (size_t)plan_block(&w->p->dims) * sizeof(int32_t);
+  return (size_t)n_source(&w->p->dims) * (size_t)plan_block(&w->p->dims) * sizeof(int32_t);
 }
 void exchange_counts_fwd(const OpCall *c) {
   const Dims *d = &c->p->dims;
@@ -70,26 +94,27 @@ void exchange_counts_fwd(const OpCall *c) {
   int64_t block = plan_block(d);
   const int32_t *counts = c->in[0];
   int32_t *send = c->work, *plan = c->out[0];
-  memset(send, 0, (size_t)(d->n_ep * block) * sizeof *send);
-  for (int peer = 0; peer < d->n_ep; peer++) {
-    int first = (int)share_begin(d->n_expert, d->n_ep, peer), n = (int)share_begin(d->n_expert, d->n_ep, peer + 1) - first;
-    for (int w = 0; w < c->tokens->n_window; w++) {
+  const TokenView *own = &c->mb->view[VIEW_OWN];
+  memset(send, 0, (size_t)(n_source(d) * block) * sizeof *send);
+  for (int peer = 0; peer < n_source(d); peer++) {
+    int ep = peer / d->n_etp, first = (int)share_begin(d->n_expert, d->n_ep, ep), n = (int)share_begin(d->n_expert, d->n_ep, ep + 1) - first;
+    for (int w = 0; w < own->n_window; w++) {
       int32_t *row = send + peer * block + w * (most + 1);
       memcpy(row, counts + (int64_t)w * d->n_expert + first, (size_t)n * sizeof *row);
-      row[most] = c->tokens->window_start[w + 1] - c->tokens->window_start[w];
+      row[most] = own->window_start[w + 1] - own->window_start[w];
     }
   }
-  comm_alltoall(c->env->world, AXIS_BIT(AXIS_EP), send, plan, (size_t)block * sizeof *plan);
-  int32_t *sent = plan + d->n_ep * block;
+  comm_alltoall(c->env->world, EXPERTS, send, plan, (size_t)block * sizeof *plan);
+  int32_t *sent = plan + n_source(d) * block;
   memset(sent, 0, (size_t)d->n_expert * sizeof *sent);
-  for (int w = 0; w < c->tokens->n_window; w++)
+  for (int w = 0; w < own->n_window; w++)
     for (int e = 0; e < d->n_expert; e++) sent[e] += counts[(int64_t)w * d->n_expert + e];
 }
 int64_t exchange_counts_rows(const OpCall *c) {
   const Dims *d = &c->p->dims;
   int64_t n = 0;
-  for (int s = 0; s < d->n_ep; s++)
-    for (int64_t w = 0; w < d->n_window; w++)
+  for (int s = 0; s < n_source(d); s++)
+    for (int64_t w = 0; w < d->n_window_peer; w++)
       for (int e = 0; e < d->n_expert_here; e++) n += plan_received(d, c->out[0], s, w)[e];
   return n;
 }
@@ -97,7 +122,7 @@ int64_t exchange_counts_rows(const OpCall *c) {
 /* ---- rows for the linear kernels --------------------------------------------------------------------------------------------------- */
 static int64_t leaves_max(const Program *p, const Op *op) {
   const Dims *d = &p->dims;
-  return op->attr.linear.grouped ? (int64_t)d->n_expert_here * d->n_ep * d->n_window : d->n_window;
+  return op->attr.linear.grouped ? (int64_t)d->n_expert_here * n_source(d) * d->n_window_peer : d->n_seq * ((d->seq_length - 1) / d->window + 1);
 }
 size_t rows_work(const Program *p, const Op *op) {
   int64_t groups = op->attr.linear.grouped ? p->dims.n_expert_here : 1;
@@ -110,7 +135,7 @@ KCtx work_after(const OpCall *c, size_t used) {
 }
 
 static void rows_of_tokens(const OpCall *c, RowGroup *g, RowLeaf *leaf) {
-  const TokenView *t = c->tokens;
+  const TokenView *t = value_view(c->p, c->op->in[0], c->mb);
   *g = (RowGroup){.n_row = t->n_token, .n_leaf = t->n_window};
   for (int w = 0; w < t->n_window; w++) {
     int64_t n = t->window_start[w + 1] - t->window_start[w];
@@ -124,8 +149,8 @@ static void rows_of_experts(const OpCall *c, const int32_t *plan, RowGroup *g, R
   int n_leaf = 0;
   for (int e = 0; e < d->n_expert_here; e++) {
     g[e] = (RowGroup){.expert = e, .row = row, .leaf = n_leaf};
-    for (int s = 0; s < d->n_ep; s++)
-      for (int64_t w = 0; w < d->n_window; w++) {
+    for (int s = 0; s < n_source(d); s++)
+      for (int64_t w = 0; w < d->n_window_peer; w++) {
         const int32_t *got = plan_received(d, plan, s, w);
         if (!got[e]) continue;
         leaf[n_leaf++] = (RowLeaf){row, got[e], got[plan_experts_max(d)]};
@@ -151,8 +176,8 @@ Rows rows_build(const OpCall *c, const int32_t *plan, void *work) {
   if (grouped) rows_of_experts(c, plan, g, leaf);
   else rows_of_tokens(c, g, leaf);
   if (!c->p->num.exact) rows_merge_leaves(g, n_group, leaf);
-  return (Rows){.n_row = grouped ? c->n_row : c->tokens->n_token, .n_group = n_group, .group = g, .leaf = leaf, .blocked = c->p->num.exact,
-                .row_bound = grouped ? c->p->dims.n_row_expert : c->p->dims.n_token};
+  return (Rows){.n_row = value_rows(c->p, c->op->in[0], c->mb, c->n_row), .n_group = n_group, .group = g, .leaf = leaf, .blocked = c->p->num.exact,
+                .row_bound = grouped ? c->p->dims.n_row_expert : value_bound_rows(c->p, c->op->in[0])};
 }
 
 /* ---- moving rows --------------------------------------------------------------------------------------------------------------------- */
@@ -162,10 +187,10 @@ ValId op_permute(Program *p, const char *name, ValId x, ValId row_of) {
   return y;
 }
 void permute_fwd(const OpCall *c) {
-  c->env->k->rows_scatter(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->tokens->n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
+  c->env->k->rows_scatter(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
 }
 void permute_dx(const OpCall *c) {
-  c->env->k->rows_combine(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->tokens->n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
+  c->env->k->rows_combine(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
 }
 
 ValId op_permute_weights(Program *p, const char *name, ValId weight, ValId row_of) {
@@ -174,62 +199,143 @@ ValId op_permute_weights(Program *p, const char *name, ValId weight, ValId row_o
   return y;
 }
 void permute_weights_fwd(const OpCall *c) {
-  c->env->k->slots_to_rows(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->tokens->n_token * c->p->dims.top_k);
+  c->env->k->slots_to_rows(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token * c->p->dims.top_k);
 }
 void permute_weights_dx(const OpCall *c) {
-  c->env->k->rows_to_slots(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->tokens->n_token * c->p->dims.top_k);
+  c->env->k->rows_to_slots(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token * c->p->dims.top_k);
 }
 
-static ValId exchange_op(Program *p, const char *name, ValId rows, ValId plan, bool forward) {
-  ValId y = program_act(p, name, forward ? ROWS_EXPERT : ROWS_ROUTE, p->val[rows].width, p->val[rows].cut);
-  p->val[y].rows_from = forward ? plan : NO_VAL;
-  Op *op = program_op(p, OP_EXCHANGE_ROWS, name, (ValId[]){rows, plan}, 2, &y, 1);
-  op->attr.exchange.forward = forward;
-  op->attr.exchange.row_bytes = value_row_bytes(p, rows);
+/* ---- dispatch and return -------------------------------------------------------------------------------------------------------------- */
+void op_dispatch(Program *p, const char *name, ValId rows, ValId plan, int n_use, ValId *out) {
+  int n_out = p->dims.n_etp == 1 ? 1 : n_use;      /* whole gradients are added where they are made */
+  for (int k = 0; k < n_out; k++) {
+    out[k] = program_act(p, k ? arena_printf(p->arena, "%s.%d", name, k) : name, ROWS_EXPERT, p->val[rows].width, p->val[rows].cut);
+    p->val[out[k]].rows_from = plan;
+    p->val[out[k]].alias_of = k ? out[0] : NO_VAL;
+  }
+  for (int k = n_out; k < n_use; k++) out[k] = out[0];
+  program_op(p, OP_DISPATCH, name, (ValId[]){rows, plan}, 2, out, n_out);
+}
+ValId op_return(Program *p, const char *name, ValId rows, ValId plan) {
+  int64_t width = p->val[rows].grad_width;
+  ValId y = program_act(p, name, ROWS_ROUTE, width, uncut(width));
+  program_op(p, OP_RETURN, name, (ValId[]){rows, plan}, 2, &y, 1);
   return y;
 }
-ValId op_dispatch_rows(Program *p, const char *name, ValId rows, ValId plan) { return exchange_op(p, name, rows, plan, true); }
-ValId op_return_rows(Program *p, const char *name, ValId rows, ValId plan) { return exchange_op(p, name, rows, plan, false); }
 
-size_t exchange_rows_work(const OpWorkArgs *w, Pass pass) {
-  (void)pass;
-  const Dims *d = &w->p->dims;
-  return align_up((size_t)d->n_expert * sizeof(RowSeg)) + (size_t)(d->n_expert_here * d->n_ep) * sizeof(RowSeg);
+/* The fixed tree of a value that ETP cuts: where each ETP member's planes lie among those received, and their nodes. No blocks: one plane a member that is whole. */
+static int planes_of(const Dims *d, const Layout *l, int etp, TreeNode *node) {
+  if (!l->partial) return node[0] = (TreeNode){0, 0}, 1;
+  Shards s = shards_of(&l->blocks, d->n_etp, etp);
+  return shard_roots(&s, node);
 }
-/* Segments at home: my rows for each expert, which lie by expert. */
-static int home_segments(const Dims *d, const int32_t *plan, RowSeg *seg) {
-  const int32_t *sent = plan_sent(d, plan);
-  int64_t row = 0;
-  for (int e = 0; e < d->n_expert; e++) {
-    seg[e] = (RowSeg){.peer = share_owner(d->n_expert, d->n_ep, e), .row = row, .n_row = sent[e]};
-    row += sent[e];
-  }
-  return d->n_expert;
-}
-/* Segments at the experts: rows lie by (expert, source). */
-static int expert_segments(const Dims *d, const int32_t *plan, RowSeg *seg) {
-  int64_t row = 0;
+static int planes_received(const Dims *d, const Layout *l) {
+  TreeNode node[TREE_ROOTS];
   int n = 0;
-  for (int e = 0; e < d->n_expert_here; e++)
-    for (int s = 0; s < d->n_ep; s++) {
-      int64_t got = 0;
-      for (int64_t w = 0; w < d->n_window; w++) got += plan_received(d, plan, s, w)[e];
-      seg[n++] = (RowSeg){.peer = s, .row = row, .n_row = got};
-      row += got;
-    }
+  for (int q = 0; q < d->n_etp; q++) n += planes_of(d, l, q, node);
   return n;
 }
-static void exchange(const OpCall *c, bool to_experts, const void *from, void *to) {
-  const Dims *d = &c->p->dims;
-  RowSeg *home = c->work, *expert = (RowSeg *)((char *)c->work + align_up((size_t)d->n_expert * sizeof(RowSeg)));
-  int n_home = home_segments(d, c->in[1], home), n_expert = expert_segments(d, c->in[1], expert);
-  AxisSet axes = AXIS_BIT(AXIS_EP);
-  size_t bytes = c->op->attr.exchange.row_bytes;
-  if (to_experts) comm_exchange_rows(c->env->world, axes, from, home, n_home, to, expert, n_expert, bytes);
-  else comm_exchange_rows(c->env->world, axes, from, expert, n_expert, to, home, n_home, bytes);
+
+/* Rows at home, by expert: a segment for every (expert, ETP member, plane); plane k of a member follows `stride` rows after the one before. */
+static int home_segments(const Dims *d, const int32_t *plan, const Layout *l, int64_t stride, RowSeg *seg) {
+  const int32_t *sent = plan_sent(d, plan);
+  TreeNode node[TREE_ROOTS];
+  int n = 0, plane = 0;
+  for (int q = 0; q < d->n_etp; q++) {
+    int m = l ? planes_of(d, l, q, node) : 1;
+    for (int k = 0; k < m; k++) {
+      int64_t row = l ? (plane + k) * stride : 0;
+      for (int e = 0; e < d->n_expert; e++) {
+        seg[n++] = (RowSeg){.peer = share_owner(d->n_expert, d->n_ep, e) * d->n_etp + q, .row = row, .n_row = sent[e]};
+        row += sent[e];
+      }
+    }
+    plane += m;
+  }
+  return n;
 }
-void exchange_rows_fwd(const OpCall *c) { exchange(c, c->op->attr.exchange.forward, c->in[0], c->out[0]); }
-void exchange_rows_dx(const OpCall *c) { exchange(c, !c->op->attr.exchange.forward, c->d_out[0], c->d_in[0]); }
+/* Rows at the experts, by (expert, source); for every plane. */
+static int expert_segments(const Dims *d, const int32_t *plan, int n_plane, int64_t stride, RowSeg *seg) {
+  int n = 0;
+  for (int k = 0; k < n_plane; k++) {
+    int64_t row = k * stride;
+    for (int e = 0; e < d->n_expert_here; e++)
+      for (int s = 0; s < n_source(d); s++) {
+        int64_t got = 0;
+        for (int64_t w = 0; w < d->n_window_peer; w++) got += plan_received(d, plan, s, w)[e];
+        seg[n++] = (RowSeg){.peer = s, .row = row, .n_row = got};
+        row += got;
+      }
+  }
+  return n;
+}
+
+/* Segment arrays at the front of the workspace, then received planes. */
+static size_t segments_work(const Dims *d, const Layout *l) {
+  TreeNode node[TREE_ROOTS];
+  size_t home = (size_t)(l ? planes_received(d, l) : d->n_etp) * (size_t)d->n_expert;
+  size_t expert = (size_t)(l ? planes_of(d, l, d->etp_self, node) : 1) * (size_t)(d->n_expert_here * n_source(d));
+  return align_up((home + expert + 1) * sizeof(RowSeg));
+}
+/* Every row to all ETP members of its expert's owner. */
+static void send_out(const OpCall *c, const void *home_rows, void *expert_rows, size_t row_bytes) {
+  const Dims *d = &c->p->dims;
+  RowSeg *home = c->work;
+  int n_home = home_segments(d, c->in[1], NULL, 0, home);
+  RowSeg *expert = home + n_home;
+  int n_expert = expert_segments(d, c->in[1], 1, 0, expert);
+  comm_exchange_rows(c->env->world, EXPERTS, home_rows, home, n_home, expert_rows, expert, n_expert, row_bytes);
+}
+/* Rows back home: the planes of all ETP members, merged by the fixed tree into out [T k, width]. A value that is whole on every member comes from the first. */
+static void bring_back(const OpCall *c, const Layout *l, const void *expert_rows, void *out, int64_t width, char *work) {
+  const Dims *d = &c->p->dims;
+  size_t row_bytes = (size_t)width * c->env->k->real_size, at = segments_work(d, l);
+  int64_t slots = c->mb->view[VIEW_OWN].n_token * d->top_k;
+  RowSeg *home = (RowSeg *)work;
+  int n_home = home_segments(d, c->in[1], l, slots, home);
+  RowSeg *expert = home + n_home;
+  TreeNode node[TREE_ROOTS];
+  const void *plane[TREE_ROOTS];
+  int n_expert = expert_segments(d, c->in[1], planes_of(d, l, d->etp_self, node), c->n_row, expert), n = 0;
+  comm_exchange_rows(c->env->world, EXPERTS, expert_rows, expert, n_expert, work + at, home, n_home, row_bytes);
+  for (int q = 0; q < d->n_etp; q++) n += planes_of(d, l, q, node + n);
+  for (int k = 0; k < n; k++) plane[k] = work + at + (size_t)(k * slots) * row_bytes;
+  c->env->k->tree_merge(&c->env->kctx, out, plane, node, l->partial ? n : 1, slots, width, width, width);
+}
+static size_t back_work(const Program *p, const Layout *l, int64_t width, size_t real) {
+  return segments_work(&p->dims, l) + (size_t)(planes_received(&p->dims, l) * p->dims.n_token[VIEW_OWN] * p->dims.top_k * width) * real;
+}
+
+void dispatch_fwd(const OpCall *c) { send_out(c, c->in[0], c->out[0], value_row_bytes(c->p, c->op->in[0], false)); }
+
+/* Consumers one by one, the last first, as gather_dx does. */
+void dispatch_dx(const OpCall *c) {
+  int64_t width = c->p->val[c->op->in[0]].width, n = c->mb->view[VIEW_OWN].n_token * c->p->dims.top_k * width;
+  size_t sum = align_up((size_t)n * c->env->k->real_size);
+  for (int k = c->op->n_out - 1; k >= 0; k--) {
+    bool first = k == c->op->n_out - 1;
+    void *to = first ? c->d_in[0] : c->work;
+    bring_back(c, &c->p->val[c->op->out[k]].grad_layout, c->d_out[k], to, width, (char *)c->work + sum);
+    if (!first) c->env->k->add(&c->env->kctx, c->d_in[0], c->d_in[0], to, n);
+  }
+}
+void return_fwd(const OpCall *c) { bring_back(c, &c->p->val[c->op->in[0]].layout, c->in[0], c->out[0], c->p->val[c->op->out[0]].width, c->work); }
+void return_dx(const OpCall *c) { send_out(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], false)); }
+
+size_t dispatch_work(const OpWorkArgs *w, Pass pass) {
+  if (pass == PASS_FWD) return segments_work(&w->p->dims, NULL);
+  int64_t width = w->p->val[w->op->in[0]].width;
+  size_t most = 0, sum = align_up((size_t)(w->p->dims.n_token[VIEW_OWN] * w->p->dims.top_k * width) * w->k->real_size);
+  for (int k = 0; k < w->op->n_out; k++) {
+    size_t n = back_work(w->p, &w->p->val[w->op->out[k]].grad_layout, width, w->k->real_size);
+    most = n > most ? n : most;
+  }
+  return sum + most;
+}
+size_t return_work(const OpWorkArgs *w, Pass pass) {
+  if (pass != PASS_FWD) return segments_work(&w->p->dims, NULL);
+  return back_work(w->p, &w->p->val[w->op->in[0]].layout, w->p->val[w->op->out[0]].width, w->k->real_size);
+}
 
 ValId op_combine(Program *p, const char *name, ValId rows, ValId row_of) {
   ValId y = program_act(p, name, ROWS_TOKEN, p->val[rows].width, p->val[rows].cut);
@@ -237,8 +343,8 @@ ValId op_combine(Program *p, const char *name, ValId rows, ValId row_of) {
   return y;
 }
 void combine_fwd(const OpCall *c) {
-  c->env->k->rows_combine(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->tokens->n_token, c->p->dims.top_k, c->p->val[c->op->out[0]].width);
+  c->env->k->rows_combine(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->out[0]].width);
 }
 void combine_dx(const OpCall *c) {
-  c->env->k->rows_scatter(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->tokens->n_token, c->p->dims.top_k, c->p->val[c->op->out[0]].width);
+  c->env->k->rows_scatter(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->out[0]].width);
 }

@@ -14,21 +14,29 @@ void route_fwd(const OpCall *c);      void route_dx(const OpCall *c);
 void exchange_counts_fwd(const OpCall *c);
 void permute_fwd(const OpCall *c);    void permute_dx(const OpCall *c);
 void permute_weights_fwd(const OpCall *c); void permute_weights_dx(const OpCall *c);
-void exchange_rows_fwd(const OpCall *c);   void exchange_rows_dx(const OpCall *c);
+void dispatch_fwd(const OpCall *c);   void dispatch_dx(const OpCall *c);
+void return_fwd(const OpCall *c);     void return_dx(const OpCall *c);
+void gather_fwd(const OpCall *c);     void gather_dx(const OpCall *c);
+void reduce_fwd(const OpCall *c);     void reduce_dx(const OpCall *c);
 void combine_fwd(const OpCall *c);    void combine_dx(const OpCall *c);
 void xent_fwd(const OpCall *c);       void xent_dx(const OpCall *c);
 
 size_t linear_work(const OpWorkArgs *w, Pass pass);
 size_t attention_work(const OpWorkArgs *w, Pass pass);
 size_t exchange_counts_work(const OpWorkArgs *w, Pass pass);
-size_t exchange_rows_work(const OpWorkArgs *w, Pass pass);
+size_t dispatch_work(const OpWorkArgs *w, Pass pass);
+size_t return_work(const OpWorkArgs *w, Pass pass);
+size_t gather_work(const OpWorkArgs *w, Pass pass);
+size_t reduce_work(const OpWorkArgs *w, Pass pass);
+size_t route_work(const OpWorkArgs *w, Pass pass);
+size_t xent_work(const OpWorkArgs *w, Pass pass);
 void   linear_prepare(const OpWorkArgs *w);
 int64_t exchange_counts_rows(const OpCall *c);
 
-double linear_flops(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row);
-double attention_flops(const Program *p, const Op *op, Pass pass, int64_t n_token, int64_t n_row);
+double linear_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row);
+double attention_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row);
 
-/* The counts of one expert exchange, laid in an int32 plan value [1, plan_width]: received [n_ep][n_window][most experts + 1] (last: tokens of the window), then
+/* The counts of one expert exchange, laid in an int32 plan value [1, plan_width]: received [sources][n_window_peer][most experts + 1] (last: tokens of the window), then
  * sent [n_expert]. */
 int64_t plan_width(const Dims *d);
 int     plan_experts_max(const Dims *d);
@@ -38,6 +46,8 @@ const int32_t *plan_sent(const Dims *d, const int32_t *plan);
 /* Rows for the linear kernels, laid in the front of the call's workspace. */
 size_t rows_work(const Program *p, const Op *op);
 Rows   rows_build(const OpCall *c, const int32_t *plan, void *work);
+/* Planes that all members of a group have together of a value whose tree is over these blocks. */
+int    plane_bound(const Shards *blocks, int n_member);
 /* What follows `used` bytes of the workspace, as a kernel context. */
 KCtx   work_after(const OpCall *c, size_t used);
 #endif

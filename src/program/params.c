@@ -8,10 +8,12 @@ void params_open(ParamSet *ps, Arena *a, const Mesh *m, int rank) {
 
 int params_add(ParamSet *ps, Param spec) {
   CHECK(ps->n < PARAM_MAX, "more than %d parameters", PARAM_MAX);
-  if (spec.group == PGROUP_DENSE) spec.n_expert = spec.n_expert_here = 1, spec.first_expert = 0;
-  spec.tensor = ps->n_tensor;
-  ps->n_tensor += spec.n_expert;
-  ps->n_norm_leaf += spec.n_expert * spec.cut.n;
+  if (spec.group != PGROUP_EXPERT) spec.n_expert = spec.n_expert_here = 1, spec.first_expert = 0;
+  if (spec.elsewhere) spec.n_expert_here = 0;
+  bool mirror = spec.group == PGROUP_MIRROR;
+  spec.tensor = mirror ? ps->param[spec.mirror_of].tensor : ps->n_tensor;
+  ps->n_tensor += mirror ? 0 : spec.n_expert;
+  ps->n_norm_leaf += mirror ? 0 : spec.n_expert * spec.cut.n;
   ps->param[ps->n] = spec;
   return ps->n++;
 }
@@ -56,6 +58,7 @@ void params_finish(ParamSet *ps) {
 
 const Param *params_of_tensor(const ParamSet *ps, int tensor) {
   int lo = 0, hi = ps->n - 1;
+  while (ps->param[hi].group == PGROUP_MIRROR) hi--;     /* mirrors are declared last */
   while (lo < hi) {
     int mid = (lo + hi + 1) / 2;
     if (ps->param[mid].tensor <= tensor) lo = mid;
@@ -66,7 +69,7 @@ const Param *params_of_tensor(const ParamSet *ps, int tensor) {
 
 const char *params_tensor_name(const ParamSet *ps, Arena *a, int tensor) {
   const Param *p = params_of_tensor(ps, tensor);
-  if (p->group == PGROUP_DENSE) return p->hf_name;
+  if (p->group != PGROUP_EXPERT) return p->hf_name;
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
   return arena_printf(a, p->hf_name, tensor - p->tensor);
@@ -75,7 +78,7 @@ const char *params_tensor_name(const ParamSet *ps, Arena *a, int tensor) {
 
 int params_norm_leaf(const ParamSet *ps, int tensor, int shard) {
   int leaf = 0;
-  for (int i = 0; i < ps->n && ps->param[i].tensor + ps->param[i].n_expert <= tensor; i++) leaf += ps->param[i].n_expert * ps->param[i].cut.n;
+  for (int i = 0; i < ps->n && ps->param[i].tensor + ps->param[i].n_expert <= tensor && ps->param[i].group != PGROUP_MIRROR; i++) leaf += ps->param[i].n_expert * ps->param[i].cut.n;
   const Param *p = params_of_tensor(ps, tensor);
   return leaf + (tensor - p->tensor) * p->cut.n + shard;
 }
@@ -86,15 +89,15 @@ bool param_decays(const Param *p) {
 }
 
 AxisSet pgroup_axes(ParamGroupId g) {
-  static const AxisSet axes[N_PGROUP] = {[PGROUP_DENSE] = AXES_TOKENS, [PGROUP_EXPERT] = AXIS_BIT(AXIS_EDP)};
+  static const AxisSet axes[N_PGROUP] = {[PGROUP_SHARD] = AXES_TOKENS, [PGROUP_TOKEN] = AXES_TOKENS | AXIS_BIT(AXIS_TP), [PGROUP_EXPERT] = AXIS_BIT(AXIS_EDP)};
   return axes[g];
 }
 
 const char *pgroup_name(ParamGroupId g) {
-  static const char *const name[N_PGROUP] = {[PGROUP_DENSE] = "dense", [PGROUP_EXPERT] = "expert"};
+  static const char *const name[N_PGROUP] = {"shard", "token", "expert", "mirror"};
   return name[g];
 }
 
 void params_bounds(const ParamSet *ps, ParamGroupId g, int n, int64_t *bound) {
-  for (int i = 0; i <= n; i++) bound[i] = share_begin(ps->n_flat[g] / NORM_BLOCK, n, i) * NORM_BLOCK;
+  for (int i = 0; i <= n; i++) bound[i] = g == PGROUP_MIRROR ? 0 : share_begin(ps->n_flat[g] / NORM_BLOCK, n, i) * NORM_BLOCK;
 }

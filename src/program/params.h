@@ -1,5 +1,6 @@
-/* Parameters: what there is, how it is cut and where it lies. Every parameter lives in one of two flat arrays of elements: dense ones (gradients summed over
- * AXES_TOKENS) and experts' (summed over EDP). A flat array is a row of segments; a segment is one block of one logical tensor (tensor x shard), dense row-major,
+/* Parameters: what there is, how it is cut and where it lies. Every parameter lives in one of four flat arrays of elements, by the ranks that hold other tokens'
+ * gradients of it: SHARD (cut over TP or whole on it; summed over DP x CP), TOKEN (used on a rank's own tokens alone: norms, routers; summed over TP too), EXPERT
+ * (summed over EDP), MIRROR (a copy that another stage owns: the tied embedding beside the head; its gradient goes there, its weights come from there). A flat array is a row of segments; a segment is one block of one logical tensor (tensor x shard), dense row-major,
  * starting at a multiple of NORM_BLOCK. Initialisation, hashes, norms, ZeRO, checkpoints all walk segments and know nothing else.
  * Built by src/model at start-up; read by plan, exec and train.                                                                                       */
 #ifndef ETALON_PARAMS_H
@@ -8,7 +9,7 @@
 #include "comm/mesh.h"
 #include "kernel.h"
 
-typedef enum { PGROUP_DENSE, PGROUP_EXPERT, N_PGROUP } ParamGroupId;
+typedef enum { PGROUP_SHARD, PGROUP_TOKEN, PGROUP_EXPERT, PGROUP_MIRROR, N_PGROUP } ParamGroupId;
 typedef enum { PARAM_MATRIX, PARAM_EMBEDDING, PARAM_ROUTER, PARAM_NORM, PARAM_BIAS, N_PARAM_KIND } ParamKind;
 typedef enum { CUT_OUT, CUT_IN } CutDim;          /* which dim of [n_out, n_in] the shards cut */
 
@@ -20,7 +21,9 @@ typedef struct Param {
   int n_dim;
   Shards cut;                       /* of the cut dim; n 1: not cut */
   int n_expert, first_expert, n_expert_here;      /* dense: 1, 0, 1 */
+  bool elsewhere;                   /* on another pipeline stage: no segments here */
   int n_use;                        /* how often the forward uses it (tied embedding: 2) */
+  int mirror_of;                    /* MIRROR: the parameter that it copies; has its tensor number */
   int tensor;                       /* logical number of expert 0; expert e has tensor + e */
   int64_t flat, expert_stride;      /* elements, in the group's flat array */
   int64_t *offset;                  /* [cut.count] first element of each local block, from the expert's start */
@@ -50,6 +53,6 @@ int  params_norm_leaf(const ParamSet *ps, int tensor, int shard);              /
 bool param_decays(const Param *p);                                             /* weight decay by kind: matrices, embeddings, routers */
 AxisSet pgroup_axes(ParamGroupId g);
 const char *pgroup_name(ParamGroupId g);
-/* ZeRO-1: member i of a group of n owns flat elements [bound[i], bound[i+1]); whole NORM_BLOCKs. bound: [n + 1]. */
+/* ZeRO-1: member i of a group of n owns flat elements [bound[i], bound[i+1]); whole NORM_BLOCKs; nobody owns a mirror. bound: [n + 1]. */
 void params_bounds(const ParamSet *ps, ParamGroupId g, int n, int64_t *bound);
 #endif

@@ -3,7 +3,7 @@
 #include "base/err.h"
 
 void program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps) {
-  *p = (Program){.arena = a, .mesh = m, .rank = rank, .dims = *d, .num = *num, .params = ps, .layer = -1, .tokens = NO_VAL, .labels = NO_VAL, .loss = NO_VAL, .n_stat = STAT_ROUTE};
+  *p = (Program){.arena = a, .mesh = m, .rank = rank, .dims = *d, .num = *num, .params = ps, .layer = -1, .tokens = NO_VAL, .labels = NO_VAL, .loss = NO_VAL, .recv = NO_VAL, .send = NO_VAL, .n_stat = STAT_ROUTE};
   p->op = ARENA_NEW(a, Op, PROGRAM_MAX_OP);
   p->val = ARENA_NEW(a, Value, PROGRAM_MAX_VAL);
 }
@@ -11,7 +11,10 @@ void program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, 
 static ValId value_add(Program *p, Value v) {
   CHECK(p->n_val < PROGRAM_MAX_VAL, "more than %d values", PROGRAM_MAX_VAL);
   v.layer = p->layer;
-  v.rows_from = NO_VAL;
+  v.rows_from = v.alias_of = NO_VAL;
+  v.grad_width = v.width;
+  if (v.rows == ROWS_SEQ && p->dims.n_cp == 1) v.rows = ROWS_TP;
+  if (v.rows == ROWS_TP && p->dims.n_tp == 1) v.rows = ROWS_TOKEN;
   v.def = -1;
   if (!v.cut.n) v.cut = (Shards){1, 0, 1, v.width, 1};
   p->val[p->n_val] = v;
@@ -41,7 +44,8 @@ Op *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n
   for (int i = 0; i < n_in; i++) {
     op->in[i] = in[i];
     CHECK(in[i] == NO_VAL || in[i] < p->n_val, "%s reads a value that is not there yet", name);
-    CHECK(in[i] == NO_VAL || !p->val[in[i]].layout.partial, "%s reads %s, which is still to be summed over other ranks", name, p->val[in[i]].name);
+    bool sums = kind == OP_REDUCE || kind == OP_RETURN;
+    CHECK(in[i] == NO_VAL || sums || !p->val[in[i]].layout.partial, "%s reads %s, which is still to be summed over other ranks", name, p->val[in[i]].name);
   }
   for (int i = 0; i < n_out; i++) {
     op->out[i] = out[i];
@@ -58,12 +62,34 @@ const Param *program_param_of(const Program *p, ValId v) {
 
 int64_t value_bound_rows(const Program *p, ValId v) {
   const Dims *d = &p->dims;
-  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = d->n_token, [ROWS_ROUTE] = d->n_token * d->top_k, [ROWS_EXPERT] = d->n_row_expert,
-                                [ROWS_WINDOW] = d->n_window, [ROWS_ONE] = 1};
+  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = d->n_token[VIEW_OWN], [ROWS_TP] = d->n_token[VIEW_TP], [ROWS_SEQ] = d->n_token[VIEW_SEQ],
+                                [ROWS_ROUTE] = d->n_token[VIEW_OWN] * d->top_k, [ROWS_EXPERT] = d->n_row_expert, [ROWS_WINDOW] = d->n_window,
+                                [ROWS_SEQUENCE] = d->n_seq, [ROWS_ONE] = 1};
   return rows[p->val[v].rows];
 }
 
-size_t value_row_bytes(const Program *p, ValId v) { return (size_t)p->val[v].width * dtype_size(p->val[v].dtype); }
+int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert) {
+  const TokenView *own = &mb->view[VIEW_OWN];
+  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = own->n_token, [ROWS_TP] = mb->view[VIEW_TP].n_token, [ROWS_SEQ] = mb->view[VIEW_SEQ].n_token,
+                                [ROWS_ROUTE] = own->n_token * p->dims.top_k, [ROWS_EXPERT] = n_row_expert, [ROWS_WINDOW] = own->n_window,
+                                [ROWS_SEQUENCE] = own->n_seq, [ROWS_ONE] = 1};
+  return rows[p->val[v].rows];
+}
+
+const TokenView *value_view(const Program *p, ValId v, const DealMb *mb) {
+  static const ViewKind kind[N_ROWS] = {[ROWS_TOKEN] = VIEW_OWN, [ROWS_TP] = VIEW_TP, [ROWS_SEQ] = VIEW_SEQ};
+  return &mb->view[kind[p->val[v].rows]];
+}
+
+size_t value_row_bytes(const Program *p, ValId v, bool grad) {
+  const Value *x = &p->val[v];
+  return (size_t)(grad ? x->grad_width : x->width) * dtype_size(x->dtype);
+}
+
+Shards shards_of(const Shards *s, int n, int self) {
+  int first = (int)share_begin(s->n, n, self);
+  return (Shards){.n = s->n, .first = first, .count = (int)share_begin(s->n, n, self + 1) - first, .units = s->units, .unit = s->unit};
+}
 
 bool value_needs_grad(const Program *p, ValId v) { return v != NO_VAL && p->val[v].kind == VAL_ACT; }
 

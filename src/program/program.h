@@ -13,27 +13,31 @@ enum { NO_VAL = -1, MAX_IN = 6, MAX_OUT = 5, PROGRAM_MAX_OP = 8192, PROGRAM_MAX_
 
 typedef enum { VAL_PARAM, VAL_INPUT, VAL_ACT, VAL_INDEX } ValKind;
 
-/* What counts a value's rows. EXPERT rows are known only as the step runs: the plan value (Value.rows_from) tells; planning uses their bound. */
-typedef enum { ROWS_TOKEN, ROWS_ROUTE /* T k */, ROWS_EXPERT, ROWS_WINDOW, ROWS_ONE, N_ROWS } RowKind;
+/* What counts a value's rows. EXPERT rows are known only as the step runs: the plan value (Value.rows_from) tells; planning uses their bound.
+ * TP and SEQ are the tokens of the views of those names (deal.h); with one rank there they are TOKEN. */
+typedef enum { ROWS_TOKEN, ROWS_TP, ROWS_SEQ, ROWS_ROUTE /* own tokens x k */, ROWS_EXPERT, ROWS_WINDOW, ROWS_SEQUENCE, ROWS_ONE, N_ROWS } RowKind;
 
-/* Which mesh axes cut rows and width, and over which the value is still to be summed. An op that reads a partial value is refused when it is built. */
-typedef struct Layout { AxisSet rows, width, partial; } Layout;
+/* Over which axes the value is still to be summed. An op that reads a partial value is refused when it is built, unless it is the sum. A partial value
+ * consists of planes, one per root of the fixed tree that this rank's blocks have (tree_roots): width = planes x the width of the sum. */
+typedef struct Layout { AxisSet partial; int n_block; /* leaves of the whole tree */ Shards blocks; /* this rank's */ } Layout;
 
 typedef struct Value {
   const char *name;                 /* "L03.attn.q" */
   ValKind kind; DType dtype;
   RowKind rows; int64_t width;      /* elements per row on this rank; a VAL_PARAM has no size here (params.h) */
+  int64_t grad_width;               /* the same of its gradient: planes where consumers' weights are cut, one where the value itself is partial */
   Shards cut;                       /* feature axis, shard-major where cut.n > 1 */
-  Layout layout;
+  Layout layout, grad_layout;
   bool floor;                       /* region F: lives from its forward to its backward whatever the policy (routing, log-sum-exps, layer boundaries) */
   bool late;                        /* late-bound: sized by the routing; region S when kept for the backward */
   ValId rows_from;                  /* ROWS_EXPERT: the plan value */
+  ValId alias_of;                   /* shares the forward buffer of that value; NO_VAL: its own */
   OpId def; int layer, param;
 } Value;
 
 typedef enum {
-  OP_EMBED, OP_RMSNORM, OP_LINEAR, OP_ROPE, OP_ATTENTION, OP_SWIGLU, OP_ADD,
-  OP_ROUTE, OP_EXCHANGE_COUNTS, OP_PERMUTE, OP_PERMUTE_WEIGHTS, OP_EXCHANGE_ROWS, OP_COMBINE, OP_XENT, N_OP
+  OP_EMBED, OP_RMSNORM, OP_LINEAR, OP_ROPE, OP_ATTENTION, OP_SWIGLU, OP_ADD, OP_GATHER, OP_REDUCE,
+  OP_ROUTE, OP_EXCHANGE_COUNTS, OP_PERMUTE, OP_PERMUTE_WEIGHTS, OP_DISPATCH, OP_RETURN, OP_COMBINE, OP_XENT, N_OP
 } OpKind;
 typedef enum { PASS_FWD, PASS_BWD_X, PASS_BWD_W, N_PASS } Pass;
 
@@ -41,19 +45,21 @@ typedef union OpAttr {              /* typed by the op's kind */
   struct { double eps; } norm;
   struct { bool grouped; } linear;  /* grouped: rows by expert, in[2] is the plan value */
   struct { double theta; } rope;
-  struct { Shards q, kv; int64_t head_dim, window; double scale; } attention;
+  struct { Shards q, kv /* key heads that are read */, kv_own; int64_t head_dim, window; double scale; } attention;
   struct { RouteArgs args; int stat; double aux_coef, z_coef; } route;      /* stat: first stat word */
-  struct { bool forward; size_t row_bytes; } exchange;   /* forward: dispatch (home -> expert), else combine */
+  struct { bool bits; } reduce;     /* rows of zero bits elsewhere: summed as integers */
 } OpAttr;
 
 typedef struct Op { OpKind kind; int n_in, n_out; ValId in[MAX_IN], out[MAX_OUT]; OpAttr attr; const char *name; int layer; } Op;
 
-/* Sizes and group of one rank that ops need beside values: all static. */
+/* Sizes of one rank that ops need beside values: all static. */
 typedef struct Dims {
-  int64_t n_token;                  /* most tokens in a micro-batch of this rank */
-  int64_t n_seq, n_window, seq_length;
+  int64_t n_token[N_TOKEN_VIEW];    /* most tokens in a micro-batch, by view */
+  int64_t n_seq, n_window /* own */, seq_length, window;
+  int n_tp, tp_self, n_cp, cp_self;
   int top_k, n_expert, n_expert_here, first_expert;
-  int n_ep, ep_self;                /* the expert group: members and this rank's place */
+  int n_ep, ep_self, n_etp, etp_self;
+  int64_t n_window_peer;            /* most own windows of any member of the expert group: the stride of exchanged counts */
   int64_t n_row_expert;             /* bound of routed rows received */
 } Dims;
 
@@ -69,9 +75,11 @@ typedef struct Program {
   Dims dims; Numerics num;
   ParamSet *params;
   Op *op; Value *val; int n_op, n_val;
-  int n_stat;                       /* statistic words in use */
+  int n_stat, next_stat;            /* statistic words of the whole model; where the next router's begin */
   int layer;                        /* the layer being built; values and ops inherit it */
-  ValId tokens, labels, loss;
+  ValId tokens, labels, loss;       /* NO_VAL on stages that have none */
+  int virtual_stage, n_virtual;     /* place in the pipeline: chunk * pp + stage, of pp * chunks */
+  ValId recv, send;                 /* activations from the previous and to the next stage, else NO_VAL */
 } Program;
 
 void  program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps);
@@ -84,7 +92,11 @@ Op   *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int
 const Param *program_param_of(const Program *p, ValId v);
 
 int64_t value_bound_rows(const Program *p, ValId v);
-size_t  value_row_bytes(const Program *p, ValId v);
+int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert);
+size_t  value_row_bytes(const Program *p, ValId v, bool grad);
+const TokenView *value_view(const Program *p, ValId v, const DealMb *mb);      /* of a value whose rows are tokens */
+/* This rank's blocks if member `self` of `n` has them: the same axis, another member. */
+Shards  shards_of(const Shards *s, int n, int self);
 bool    value_needs_grad(const Program *p, ValId v);     /* activations of real type that depend on a parameter */
 const char *pass_suffix(Pass pass);                        /* "", "/dX", "/dW" */
 #endif

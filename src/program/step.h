@@ -20,7 +20,7 @@ typedef enum { BUF_VALUE, BUF_GRAD, BUF_STATE, BUF_WORK, BUF_HOST } BufKind;
 typedef struct Buf {
   const char *label;                /* what it holds, for reports: value name or a state's name */
   BufKind kind; Region region;
-  ValId val; int mb;                /* value and gradient buffers */
+  ValId val; int chunk, mb;         /* value and gradient buffers */
   size_t bytes, offset;             /* bound; place within the region */
   int first, last;                  /* instructions that touch it; states: the whole step */
 } Buf;
@@ -30,21 +30,27 @@ typedef enum {
   INS_SUM,        /* out[0] = in[0] + in[1]: two gradients of one value */
   INS_COPY,       /* out[0] = in[0], on a copy stream; signals `event` */
   INS_WAIT,       /* compute waits for `event` */
+  INS_RECV,       /* out[0] from pipeline stage `peer` */
+  INS_SEND,       /* in[0] to pipeline stage `peer`; does not wait */
+  INS_SENT,       /* in[0] may be used again: waits for the send of `event` */
   INS_DECIDE,     /* the late-bound action of (micro-batch, layer), now that its rows are known; guards later instructions */
   INS_ZERO,       /* clears accumulators and statistics */
   INS_COUNT,      /* prologue: labels of the global batch */
   INS_BATCH_COUNTS, /* router statistics summed over all ranks before the first backward (auxiliary loss over the batch) */
   INS_STATS,      /* sums statistics and faults over ranks */
+  INS_MIRROR_GRAD, /* the gradient of a copy goes to the stage that owns the parameter, and is added there */
   INS_REDUCE,     /* sums a parameter group's gradients over its ranks: each ends with its share */
   INS_NORM,       /* gradient norm */
   INS_UPDATE,     /* optimizer on the owned share of a group */
   INS_GATHER,     /* weights of a group back to every rank */
+  INS_MIRROR_WEIGHT, /* the owner's new weights to the copy */
   N_INS
 } InsKind;
 
 typedef struct Ins {
-  InsKind kind; Pass pass; OpId op; int mb;
+  InsKind kind; Pass pass; OpId op; int chunk, mb;
   StreamId stream; int event;
+  int peer, tag;                    /* RECV, SEND: PP coordinate, message */
   int group;                        /* REDUCE, UPDATE, GATHER: ParamGroupId */
   int guard; LateAction action;     /* runs only if decision[guard] == action; guard -1: always */
   BufId in[MAX_IN], out[MAX_OUT], d_out[MAX_OUT], d_in[MAX_IN], work;
@@ -52,30 +58,34 @@ typedef struct Ins {
 
 /* Fixed buffers. */
 typedef enum { STATE_WEIGHT, STATE_ACCUM, STATE_M, STATE_V, N_STATE } StateKind;
+enum { STEP_MAX_CHUNK = 16 };
 typedef struct Step {
-  const Program *p;
+  const Program *p;                 /* chunk[0]: what all chunks of a rank share (sizes, numerics, parameters) */
+  const Program *chunk[STEP_MAX_CHUNK]; int n_chunk;
   const Schedule *sched;
   bool train, batch_aux;
   Ins *ins; Buf *buf; int n_ins, n_buf, max_ins, max_buf;
-  int n_plan, *plan_number;         /* plan values (counts of an expert exchange) and the number of each, [n_val], else -1 */
+  int n_plan, *plan_number[STEP_MAX_CHUNK];   /* plan values (counts of an expert exchange) and the number of each, [n_val], else -1 */
   int n_guard;                      /* n_mb * n_plan decisions: guard = mb * n_plan + number */
   BufId state[N_PGROUP][N_STATE], stat;        /* in P */
   BufId host_tokens, host_labels, host_stat;   /* in host memory: all micro-batches of the rank */
-  BufId *value;                                /* [n_mb * n_val] forward buffers */
+  BufId *value[STEP_MAX_CHUNK];                /* [n_mb * n_val] forward buffers */
+  int n_send;                                  /* sends in a step: events 0 .. n_send-1 of INS_SENT */
   int n_mb;
 } Step;
 
 typedef struct StepOptions {
   bool train, zero1, batch_aux;                /* batch_aux: auxiliary loss over the batch */
   const Kernels *k; KCtx kctx;                 /* for workspace sizes */
-  const TokenView *tokens;                     /* the largest micro-batch */
-  int64_t n_local_seq;                         /* sequences of this rank in a step */
+  const DealMb *mb;                            /* the largest micro-batch */
+  int64_t n_input;                             /* tokens of this rank's TP view in a step */
+  bool tied_stages;                            /* the embedding's copy is on another stage */
   size_t optimizer_work;                       /* bytes of workspace for NORM, UPDATE */
   size_t reduce_work;                          /* bytes of staging for REDUCE */
 } StepOptions;
 
-bool step_lower(Step *s, Arena *a, const Program *p, const Schedule *sched, const StepOptions *o, Err *e);
+void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, const Schedule *sched, const StepOptions *o);
 const char *ins_name(const Step *s, const Ins *i, char *buf, size_t size);       /* "L03.moe.gate/dW mb2": stable, used by logs, errors and traces */
 void   step_print(const Step *s, FILE *f);
-size_t buf_bytes(const Step *s, const Buf *b, int64_t n_token, int64_t n_row);   /* bytes really used when the micro-batch has these tokens and routed rows */
+size_t buf_bytes(const Step *s, const Buf *b, const DealMb *mb, const int64_t *n_row /* [n_guard] */);   /* bytes really used; mb: [n_mb] */
 #endif

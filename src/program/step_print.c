@@ -2,15 +2,17 @@
 #include "program/step.h"
 
 static const char *const ins_kind_name[N_INS] = {
-    [INS_KERNEL] = "kernel", [INS_SUM] = "sum", [INS_COPY] = "copy", [INS_WAIT] = "wait", [INS_DECIDE] = "decide", [INS_ZERO] = "zero", [INS_COUNT] = "count",
+    [INS_KERNEL] = "kernel", [INS_SUM] = "sum", [INS_COPY] = "copy", [INS_WAIT] = "wait", [INS_RECV] = "recv", [INS_SEND] = "send", [INS_SENT] = "sent", [INS_MIRROR_GRAD] = "mirror.gradient", [INS_MIRROR_WEIGHT] = "mirror.weight", [INS_DECIDE] = "decide", [INS_ZERO] = "zero", [INS_COUNT] = "count",
     [INS_BATCH_COUNTS] = "batch_counts", [INS_STATS] = "statistics", [INS_REDUCE] = "reduce", [INS_NORM] = "norm", [INS_UPDATE] = "update", [INS_GATHER] = "gather"};
 
 const char *ins_name(const Step *s, const Ins *i, char *buf, size_t size) {
-  if (i->kind == INS_KERNEL) snprintf(buf, size, "%s%s mb%d", s->p->op[i->op].name, pass_suffix(i->pass), i->mb);
+  if (i->kind == INS_KERNEL) snprintf(buf, size, "%s%s mb%d", s->chunk[i->chunk]->op[i->op].name, pass_suffix(i->pass), i->mb);
   else if (i->kind == INS_SUM) snprintf(buf, size, "%s/sum mb%d", s->buf[i->out[0]].label, i->mb);
   else if (i->kind == INS_COPY && i->mb >= 0) snprintf(buf, size, "copy.%s mb%d", s->buf[i->out[0]].label, i->mb);
   else if (i->kind == INS_COPY) snprintf(buf, size, "copy.%s", s->buf[i->out[0]].label);
   else if (i->group >= 0 && i->kind != INS_DECIDE) snprintf(buf, size, "%s.%s", ins_kind_name[i->kind], pgroup_name(i->group));
+  else if (i->kind == INS_RECV || i->kind == INS_SEND)
+    snprintf(buf, size, "%s.%s mb%d", ins_kind_name[i->kind], s->buf[i->kind == INS_RECV ? i->out[0] : i->in[0]].label, i->mb);
   else if (i->mb >= 0) snprintf(buf, size, "%s mb%d", ins_kind_name[i->kind], i->mb);
   else snprintf(buf, size, "%s", ins_kind_name[i->kind]);
   return buf;
@@ -37,11 +39,10 @@ void step_print(const Step *s, FILE *f) {
   }
 }
 
-size_t buf_bytes(const Step *s, const Buf *b, int64_t n_token, int64_t n_row) {
+size_t buf_bytes(const Step *s, const Buf *b, const DealMb *mb, const int64_t *n_row) {
   if (b->kind != BUF_VALUE && b->kind != BUF_GRAD) return b->bytes;
-  const Dims *d = &s->p->dims;
-  const Value *v = &s->p->val[b->val];
-  int64_t n_window = d->seq_length ? n_token / d->seq_length * (d->n_window / d->n_seq) : 0;
-  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = n_token, [ROWS_ROUTE] = n_token * d->top_k, [ROWS_EXPERT] = n_row, [ROWS_WINDOW] = n_window, [ROWS_ONE] = 1};
-  return (size_t)rows[v->rows] * value_row_bytes(s->p, b->val);
+  const Program *p = s->chunk[b->chunk];
+  ValId plan = p->val[b->val].rows_from;
+  int64_t rows = plan == NO_VAL ? 0 : n_row[b->mb * s->n_plan + s->plan_number[b->chunk][plan]];
+  return (size_t)value_rows(p, b->val, &mb[b->mb], rows) * value_row_bytes(p, b->val, b->kind == BUF_GRAD);
 }

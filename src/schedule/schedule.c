@@ -2,36 +2,71 @@
 
 #include <string.h>
 
-
-static void act(Schedule *s, ActKind kind, int mb) { s->act[s->n_act++] = (Action){kind, mb, 0}; }
+static void act(Schedule *s, ActKind kind, int mb, int chunk) { s->act[s->n_act++] = (Action){kind, mb, chunk}; }
+static int at_most(int a, int b) { return a < b ? a : b; }
 
 static void build_1f1b(Schedule *s, int n_stage, int stage) {
-  int warmup = n_stage - stage - 1 < s->n_mb ? n_stage - stage - 1 : s->n_mb;
-  for (int i = 0; i < warmup; i++) act(s, ACT_FWD, i);
+  int warmup = at_most(n_stage - stage - 1, s->n_mb);
+  for (int i = 0; i < warmup; i++) act(s, ACT_FWD, i, 0);
   for (int i = 0; i < s->n_mb; i++) {
-    if (warmup + i < s->n_mb) act(s, ACT_FWD, warmup + i);
-    act(s, ACT_BWD, i);
+    if (warmup + i < s->n_mb) act(s, ACT_FWD, warmup + i, 0);
+    act(s, ACT_BWD, i, 0);
   }
 }
+
+/* 1F1B whose weight gradients wait while more than `stage` of them would be pending: they fill the gaps at the end, and no stage holds more than the first does. */
+static void build_zero_bubble(Schedule *s, int n_stage, int stage) {
+  int warmup = at_most(n_stage - stage - 1, s->n_mb), done = 0;
+  for (int i = 0; i < warmup; i++) act(s, ACT_FWD, i, 0);
+  for (int i = 0; i < s->n_mb; i++) {
+    bool forward = warmup + i < s->n_mb;
+    if (forward) act(s, ACT_FWD, warmup + i, 0);
+    act(s, ACT_BWD_X, i, 0);
+    if (i - done >= stage || !forward) act(s, ACT_BWD_W, done++, 0);
+  }
+  while (done < s->n_mb) act(s, ACT_BWD_W, done++, 0);
+}
+
 static void build_all_forward(Schedule *s, int n_stage, int stage) {
   (void)n_stage, (void)stage;
-  for (int i = 0; i < s->n_mb; i++) act(s, ACT_FWD, i);
-  for (int i = 0; i < s->n_mb; i++) act(s, ACT_BWD, i);
+  for (int c = 0; c < s->n_chunk; c++)
+    for (int i = 0; i < s->n_mb; i++) act(s, ACT_FWD, i, c);
+  for (int c = s->n_chunk - 1; c >= 0; c--)
+    for (int i = 0; i < s->n_mb; i++) act(s, ACT_BWD, i, c);
 }
+
+/* The k-th pass: micro-batches in groups of n_stage; a group goes through all chunks before the next one. */
+static Action pass_of(const Schedule *s, int n_stage, int k, bool forward) {
+  int group = k / (n_stage * s->n_chunk), first = group * n_stage, size = at_most(n_stage, s->n_mb - first), within = k - first * s->n_chunk;
+  int chunk = within / size;
+  return (Action){forward ? ACT_FWD : ACT_BWD, first + within % size, forward ? chunk : s->n_chunk - 1 - chunk};
+}
+static void build_interleaved(Schedule *s, int n_stage, int stage) {
+  int total = s->n_mb * s->n_chunk, warmup = 2 * (n_stage - stage - 1) + (s->n_chunk - 1) * n_stage;
+  bool even = s->n_mb % n_stage == 0;
+  warmup = s->n_chunk == 1 ? at_most(n_stage - stage - 1, total) : even ? at_most(warmup, total) : total;   /* a short last group would wait for itself */
+  for (int k = 0; k < warmup; k++) s->act[s->n_act++] = pass_of(s, n_stage, k, true);
+  for (int k = 0; k < total; k++) {
+    if (warmup + k < total) s->act[s->n_act++] = pass_of(s, n_stage, warmup + k, true);
+    s->act[s->n_act++] = pass_of(s, n_stage, k, false);
+  }
+}
+
 static void build_forward(Schedule *s, int n_stage, int stage) {
   (void)n_stage, (void)stage;
-  for (int i = 0; i < s->n_mb; i++) act(s, ACT_FWD, i);
+  for (int c = 0; c < s->n_chunk; c++)
+    for (int i = 0; i < s->n_mb; i++) act(s, ACT_FWD, i, c);
 }
 
-static const struct { const char *name; void (*build)(Schedule *, int, int); } schedule_table[] = {
-    {"1f1b", build_1f1b}, {"all_forward", build_all_forward}, {"forward", build_forward}};
+static const struct { const char *name; void (*build)(Schedule *, int n_stage, int stage); } schedule_table[] = {
+    {"1f1b", build_1f1b}, {"all_forward", build_all_forward}, {"interleaved", build_interleaved}, {"zero_bubble", build_zero_bubble}, {"forward", build_forward}};
 
-bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, Err *e) {
+bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, int n_chunk, Err *e) {
   for (size_t i = 0; i < sizeof schedule_table / sizeof *schedule_table; i++)
     if (!strcmp(schedule_table[i].name, name)) {
-      *s = (Schedule){.name = schedule_table[i].name, .act = ARENA_NEW(a, Action, 2 * n_mb), .n_mb = n_mb, .n_chunk = 1};
+      *s = (Schedule){.name = schedule_table[i].name, .act = ARENA_NEW(a, Action, 3 * n_mb * n_chunk), .n_mb = n_mb, .n_chunk = n_chunk};
       schedule_table[i].build(s, n_stage, stage);
       return true;
     }
-  return err_set(e, ERR_CONFIG, "schedule.name: \"%s\" is not a schedule; there are: 1f1b, all_forward", name);
+  return err_set(e, ERR_CONFIG, "schedule.name: \"%s\" is not a schedule; there are: 1f1b, all_forward, interleaved, zero_bubble", name);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "train/check_tap.h"
+#include "train/feed.h"
 #include "train/metrics.h"
 #include "train/state.h"
 
@@ -136,9 +137,8 @@ static bool open_quantities(Check *k, Err *e) {
   k->grads = tensors_quantity(k, "step1/grads", false);
   k->after_step1 = tensors_quantity(k, "after_step1", true);
   k->after_last = tensors_quantity(k, "after_last", true);
-  const Program *p = &k->job.train.program;
   int n_route = 0;
-  for (OpId op = 0; op < p->n_op; op++) n_route += p->op[op].kind == OP_ROUTE;
+  for (int l = 0; l < k->doc.c.model.num_hidden_layers; l++) n_route += config_layer_is_moe(&k->doc.c.model, l);
   k->counts = quantity_new(k->arena, "step1/counts", n_route, JUDGE_EQUAL, 0);
   k->counts.shared = true;
   return taps_open(&k->taps, &k->job, k->arena, k->golden, k->tolerance, e);
@@ -206,18 +206,32 @@ static void load_piece(Check *k, const StatePiece *p, const double *stored, int6
     for (int64_t c = 0; c < p->n_col; c++) set_real(p->data, t, r * p->n_col + c, stored[(p->row + r) * stride + p->col + c]);
 }
 
-static bool load_ids(Check *k, int64_t step, const char *what, int32_t *to, bool may_be_ignored, Err *e) {
+typedef struct StoredBatch { int64_t *token, *label; int64_t seq; } StoredBatch;
+
+static bool fetch_stored(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
+  (void)e;
+  const StoredBatch *b = ctx;
+  for (int64_t i = 0; i < b->seq; i++) token[i] = (int32_t)b->token[seq * b->seq + i], label[i] = (int32_t)b->label[seq * b->seq + i];
+  return true;
+}
+
+static bool read_ids(Check *k, int64_t step, const char *what, int64_t *id, bool may_be_ignored, Err *e) {
   const GoldenConfig *m = k->model;
-  ArenaMark mark = arena_mark(k->arena);
-  DealShare mine = deal_rank(&k->job.train.deal, k->job.dp);
-  int64_t *id = ARENA_NEW(k->arena, int64_t, m->batch * m->seq);
   const char *path = arena_printf(k->arena, "steps/%lld/%s", (long long)step, what);
-  bool ok = golden_read_i64(k->golden, path, id, m->batch * m->seq, e);
-  for (int64_t i = 0; i < m->batch * m->seq && ok; i++)
+  TRY(golden_read_i64(k->golden, path, id, m->batch * m->seq, e));
+  for (int64_t i = 0; i < m->batch * m->seq; i++)
     if (id[i] >= m->vocab || (id[i] < 0 && !(may_be_ignored && id[i] == -100)))
-      ok = err_set(e, ERR_CKPT, "%s: %s has the id %lld; ids are 0 to %lld%s", k->file, path, (long long)id[i], (long long)m->vocab - 1,
-                   may_be_ignored ? ", or -100" : "");
-  for (int64_t i = 0; i < mine.n * m->seq && ok; i++) to[i] = (int32_t)id[mine.first * m->seq + i];
+      return err_set(e, ERR_CKPT, "%s: %s has the id %lld; ids are 0 to %lld%s", k->file, path, (long long)id[i], (long long)m->vocab - 1,
+                     may_be_ignored ? ", or -100" : "");
+  return true;
+}
+
+static bool load_batch(Check *k, int64_t step, Err *e) {
+  int64_t n = k->model->batch * k->model->seq;
+  ArenaMark mark = arena_mark(k->arena);
+  StoredBatch b = {ARENA_NEW(k->arena, int64_t, n), ARENA_NEW(k->arena, int64_t, n), k->model->seq};
+  bool ok = read_ids(k, step, "tokens", b.token, false, e) && read_ids(k, step, "labels", b.label, true, e) &&
+            feed_step(k->x, &k->job, EXEC_TRAIN, fetch_stored, &b, e);
   arena_release(k->arena, mark);
   return ok;
 }
@@ -245,15 +259,14 @@ static bool compare_losses(Check *k, const StepResult *r, Err *e) {
 }
 
 static bool compare_counts(Check *k, const StepResult *r, Err *e) {
-  const Program *p = &k->job.train.program;
-  int at = 0;
-  for (OpId op = 0; op < p->n_op; op++) {
-    if (p->op[op].kind != OP_ROUTE) continue;
-    int n = p->op[op].attr.route.args.n_expert;
+  const ModelConfig *m = &k->doc.c.model;
+  int at = 0, n = (int)m->num_local_experts;
+  for (int l = 0; l < m->num_hidden_layers; l++) {
+    if (!config_layer_is_moe(m, l)) continue;
     int64_t *golden = ARENA_NEW(k->arena, int64_t, n);
-    TRY(golden_read_i64(k->golden, arena_printf(k->arena, "step1/layers/%d/counts", p->op[op].layer), golden, n, e));
-    k->counts.item[at] = (CheckItem){.name = arena_printf(k->arena, "layer %d", p->op[op].layer), .size = n};
-    for (int x = 0; x < n; x++) quantity_add(&k->counts, at, (double)r->stat[p->op[op].attr.route.stat + 2 + x], (double)golden[x]);
+    TRY(golden_read_i64(k->golden, arena_printf(k->arena, "step1/layers/%d/counts", l), golden, n, e));
+    k->counts.item[at] = (CheckItem){.name = arena_printf(k->arena, "layer %d", l), .size = n};
+    for (int x = 0; x < n; x++) quantity_add(&k->counts, at, (double)r->stat[model_stat(m, l) + 2 + x], (double)golden[x]);
     at++;
   }
   return true;
@@ -274,8 +287,7 @@ static bool compare_steps(Check *k, const double *ce, const double *norm, Err *e
 /* ---- running ---------------------------------------------------------------------------------------------------------------------- */
 static bool run_step(Check *k, int64_t step, StepResult *r, Err *e) {
   const Config *c = &k->doc.c;
-  if (load_ids(k, step, "tokens", exec_tokens(k->x, EXEC_TRAIN), false, e))
-    load_ids(k, step, "labels", exec_labels(k->x, EXEC_TRAIN), true, e);
+  load_batch(k, step, e);
   TRY(world_agree(k->world, e));
   UpdateArgs u = {.lr = c->optimizer.lr,
                   .beta1 = c->optimizer.adam_beta1,

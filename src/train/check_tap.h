@@ -11,9 +11,9 @@ typedef struct CheckTap { const char *value, *stored, *title; bool layered; Judg
 extern const CheckTap check_tap[CHECK_TAPS];   /* golden files are written by the same list */
 typedef struct TapPlace { CheckQuantity *quantity; int item; const double *golden; } TapPlace;
 typedef struct CheckTaps {
-  Deal deal; int dp;
+  const DealMb *mb;
   int n; CheckQuantity quantity[CHECK_TAPS];   /* those that the model has */
-  TapPlace *place;                             /* [n_val] quantity NULL: not compared */
+  TapPlace *place[STEP_MAX_CHUNK];                             /* [n_val] quantity NULL: not compared */
 } CheckTaps;
 
 /* Reads what there is to compare with. ERR_CKPT. The CheckTaps must stay where it is. */

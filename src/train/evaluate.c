@@ -3,18 +3,15 @@
 #include <math.h>
 
 #include "comm/comm.h"
+#include "train/feed.h"
+
+typedef struct EvalFeed { const TokenFile *f; int64_t first, n_seq, seq_length; } EvalFeed;
 
 /* Sequences beyond the last are there with every label ignored. */
-static bool fill(Exec *x, const Job *j, const TokenFile *f, int64_t chunk_first, int64_t n_seq, Err *e) {
-  DealShare mine = deal_rank(&j->eval.deal, j->dp);
-  int64_t S = j->eval.deal.seq_length;
-  int32_t *token = exec_tokens(x, EXEC_EVAL), *label = exec_labels(x, EXEC_EVAL);
-  for (int64_t i = 0; i < mine.n; i++, token += S, label += S) {
-    int64_t s = chunk_first + mine.first + i;
-    if (s < n_seq) TRY(valid_fetch(f, S, s, token, label, e));
-    else
-      for (int64_t t = 0; t < S; t++) token[t] = 0, label[t] = -100;
-  }
+static bool fetch(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
+  const EvalFeed *d = ctx;
+  if (d->first + seq < d->n_seq) return valid_fetch(d->f, d->seq_length, d->first + seq, token, label, e);
+  for (int64_t t = 0; t < d->seq_length; t++) token[t] = 0, label[t] = LABEL_IGNORED;
   return true;
 }
 
@@ -25,7 +22,8 @@ bool evaluate_run(Exec *x, const Job *j, World *w, const TokenFile *f, const Sto
   StepResult r = {0};
   for (int64_t first = 0; first < n_seq && !out->stopped; first += job_eval_chunk(j)) {
     fault_at(world_fault(w), FAULT_EVAL_CHUNK, NULL);
-    fill(x, j, f, first, n_seq, e);
+    EvalFeed d = {f, first, n_seq, j->eval.deal.seq_length};
+    feed_step(x, j, EXEC_EVAL, fetch, &d, e);
     TRY(world_agree(w, e));
     exec_run(x, EXEC_EVAL, NULL, &r);
     sum += r.stat[STAT_LOSS];

@@ -6,23 +6,21 @@
 #include "train/state.h"
 
 void value_hash_open(ValueHash *h, const Session *s) {
-  const JobStep *step = &s->job.train;
-  *h = (ValueHash){.map = tap_map(&s->job, step),
-                   .value = ARENA_NEW(s->arena, uint64_t, step->program.n_val),
-                   .sequence = ARENA_NEW(s->arena, uint64_t, step->deal.n_seq)};
+  const JobStep *job = &s->job.train;
+  *h = (ValueHash){.map = tap_map(&s->job, job), .sequence = ARENA_NEW(s->arena, uint64_t, job->deal.n_seq), .n_seq = job->deal.n_seq,
+                   .seq_length = job->deal.seq_length};
+  for (int c = 0; c < job->step.n_chunk; c++) {
+    const Program *p = job->step.chunk[c];
+    h->value[c] = ARENA_NEW(s->arena, uint64_t, p->n_val);
+    h->name[c] = ARENA_NEW(s->arena, const char *, p->n_val);
+    for (ValId v = 0; v < p->n_val; v++) h->name[c][v] = tap_name(s->arena, p, v);
+  }
 }
 
 void value_hash_clear(ValueHash *h, const Session *s) {
-  memset(h->value, 0, (size_t)s->job.train.program.n_val * sizeof *h->value);
-  memset(h->sequence, 0, (size_t)s->job.train.deal.n_seq * sizeof *h->sequence);
-}
-
-/* Where a row goes among rows sorted by expert depends on the micro-batch, so of the router's integers only the choice itself counts. */
-static bool is_hashed(const Step *s, ValId v) {
-  const Value *val = &s->p->val[v];
-  if (!tap_is_whole(s, v) || (val->kind != VAL_ACT && val->kind != VAL_INDEX)) return false;
-  size_t n = strlen(val->name);
-  return val->kind == VAL_ACT || (n > 4 && !strcmp(val->name + n - 4, ".idx"));
+  const Step *step = &s->job.train.step;
+  for (int c = 0; c < step->n_chunk; c++) memset(h->value[c], 0, (size_t)step->chunk[c]->n_val * sizeof *h->value[c]);
+  memset(h->sequence, 0, (size_t)h->n_seq * sizeof *h->sequence);
 }
 
 static uint64_t bits_at(const void *data, size_t size, int64_t i) {
@@ -33,10 +31,10 @@ static uint64_t bits_at(const void *data, size_t size, int64_t i) {
 
 void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row) {
   ValueHash *h = ctx;
-  if (!is_hashed(s, v)) return;
-  const Value *val = &s->p->val[v];
+  if (!h->name[i->chunk][v]) return;
+  const Value *val = &s->chunk[i->chunk]->val[v];
   const Shards *cut = &val->cut;
-  uint64_t name = hash_name(val->name);
+  uint64_t name = hash_name(h->name[i->chunk][v]);
   int64_t width = shard_begin(cut, cut->n);
   size_t size = dtype_size(val->dtype);
   for (int64_t r = 0; r < n_row; r++) {
@@ -46,8 +44,8 @@ void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void 
       for (int64_t c = 0; c < shard_width(cut, b); c++)
         sum += hash_element(name, (uint64_t)(token * width + shard_begin(cut, b) + c),
                             bits_at(data, size, shard_local(cut, b) * n_row + r * shard_width(cut, b) + c));
-    h->value[v] += sum;
-    h->sequence[token / h->map.deal.seq_length] += sum;
+    h->value[i->chunk][v] += sum;
+    h->sequence[token / h->seq_length] += sum;
   }
 }
 
@@ -64,13 +62,14 @@ typedef struct NamedList {
 
 static NamedList local_list(const ValueHash *h, const Session *s) {
   const Step *step = &s->job.train.step;
-  NamedList l = {.item = ARENA_NEW(s->arena, NamedHash, step->p->n_val)};
-  for (ValId v = 0; v < step->p->n_val; v++) {
-    if (!is_hashed(step, v)) continue;
-    NamedHash *n = &l.item[l.n++];
-    snprintf(n->name, sizeof n->name, "%s", step->p->val[v].name);
-    n->hash = h->value[v];
-  }
+  NamedList l = {.item = ARENA_NEW(s->arena, NamedHash, step->n_chunk * PROGRAM_MAX_VAL)};
+  for (int c = 0; c < step->n_chunk; c++)
+    for (ValId v = 0; v < step->chunk[c]->n_val; v++) {
+      if (!h->name[c][v]) continue;
+      NamedHash *n = &l.item[l.n++];
+      snprintf(n->name, sizeof n->name, "%s", h->name[c][v]);
+      n->hash = h->value[c][v];
+    }
   return l;
 }
 

@@ -8,7 +8,9 @@
 
 typedef struct ValueHash {
   TapMap map;
-  uint64_t *value;           /* [n_val] of this rank's elements, over all micro-batches */
+  const char **name[STEP_MAX_CHUNK];   /* [n_val] layout-free name; NULL: not hashed */
+  uint64_t *value[STEP_MAX_CHUNK];     /* [n_val] of this rank's elements, over all micro-batches */
+  int64_t n_seq, seq_length;
   uint64_t *sequence;        /* [sequences of the batch] of all values of its tokens */
 } ValueHash;
 

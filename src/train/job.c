@@ -13,33 +13,55 @@ static int log2_ceil(int64_t n) {
 /* The grid of exact sums over T tokens: a parameter used twice takes one bit more. README, "Numerics". */
 static Numerics numerics(const Job *j, int64_t n_token) {
   const Config *c = j->c;
-  return (Numerics){.exact = c->numerics.mode == NUM_CANONICAL, .real = job_dtype(c), .shards = (int)c->numerics.shards,
+  return (Numerics){.exact = c->numerics.mode == NUM_CANONICAL, .real = job_dtype(c), .shards = model_shards(c),
                     .shift = 55 - log2_ceil(n_token) - c->model.tie_word_embeddings};
 }
 
+/* Native mode needs windows only where sequences are dealt out. */
 static int64_t window(const Config *c) {
-  bool whole = c->numerics.mode == NUM_NATIVE || c->numerics.window > c->data.seq_length;
+  bool dealt = c->layout.tp > 1 || c->layout.cp > 1;
+  bool whole = (c->numerics.mode == NUM_NATIVE && !dealt) || c->numerics.window > c->data.seq_length;
   return whole ? c->data.seq_length : c->numerics.window;
+}
+
+static const char *schedule_name(const Config *c, bool train) {
+  static const char *const name[] = {[SCHED_1F1B] = "1f1b", [SCHED_ALL_FORWARD] = "all_forward", [SCHED_INTERLEAVED] = "interleaved", [SCHED_ZERO_BUBBLE] = "zero_bubble"};
+  return train ? name[c->schedule.name] : "forward";
+}
+
+static const Program **build_programs(Job *j, JobStep *s, int64_t n_token) {
+  int pp = j->mesh.size[AXIS_PP], stage = mesh_coord(&j->mesh, j->rank, AXIS_PP), n_chunk = j->n_virtual / pp;
+  const Program **chunk = ARENA_NEW(j->arena, const Program *, n_chunk);
+  Dims dims = model_dims(j->c, &j->mesh, j->rank, &s->deal);
+  Numerics num = numerics(j, n_token);
+  s->program = ARENA_NEW(j->arena, Program, n_chunk);
+  for (int c = 0; c < n_chunk; c++) {
+    int v = c * pp + stage;
+    program_open(&s->program[c], j->arena, &j->mesh, j->rank, &dims, &num, &j->params);
+    model_build(&s->program[c], j->c, j->model, &j->span[v], v, j->n_virtual);
+    chunk[c] = &s->program[c];
+  }
+  return chunk;
 }
 
 static bool step_build(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, bool train, Err *e) {
   const Config *c = j->c;
   Arena *a = j->arena;
-  s->deal = deal_make(n_seq, c->data.seq_length, c->train.micro_batch_size, window(c), j->mesh.size[AXIS_DP]);
-  Dims dims = model_dims(c, &j->mesh, j->rank, &s->deal);
-  Numerics num = numerics(j, n_token);
-  program_open(&s->program, a, &j->mesh, j->rank, &dims, &num, &j->params);
-  model_build(&s->program, c, j->model);
-  static const char *const schedule[] = {[SCHED_1F1B] = "1f1b", [SCHED_ALL_FORWARD] = "all_forward"};
-  TRY(schedule_build(&s->sched, a, train ? schedule[c->schedule.name] : "forward", 1, 0, s->deal.n_mb, e));
-  TokenView bound = deal_tokens(&s->deal, a, (DealShare){0, deal_max_sequences(&s->deal)});
-  StepOptions o = {.train = train, .zero1 = c->optimizer.shard, .k = device_kernels(j->device, num.real),
-                   .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .tokens = &bound, .n_local_seq = deal_rank(&s->deal, j->dp).n,
+  int pp = j->mesh.size[AXIS_PP], n_chunk = j->n_virtual / pp;
+  s->deal = deal_make(n_seq, c->data.seq_length, c->train.micro_batch_size, window(c), &j->mesh);
+  const Program **chunk = build_programs(j, s, n_token);
+  TRY(schedule_build(&s->sched, a, schedule_name(c, train), pp, mesh_coord(&j->mesh, j->rank, AXIS_PP), s->deal.n_mb, n_chunk, e));
+  int64_t n_input = 0;
+  s->mb = ARENA_NEW(a, DealMb, s->deal.n_mb);
+  for (int mb = 0; mb < s->deal.n_mb; mb++) s->mb[mb] = deal_mb(&s->deal, a, j->place, mb), n_input += s->mb[mb].view[VIEW_TP].n_token;
+  DType real = job_dtype(c);
+  bool ends = chunk[0]->virtual_stage == 0 || chunk[n_chunk - 1]->virtual_stage == j->n_virtual - 1;
+  StepOptions o = {.train = train, .zero1 = c->optimizer.shard, .k = device_kernels(j->device, real),
+                   .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .mb = &s->mb[0], .n_input = n_input,
+                   .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
                    .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
-                   .optimizer_work = exec_optimizer_work(&j->params, num.real), .reduce_work = exec_reduce_work(&j->params)};
-  TRY(step_lower(&s->step, a, &s->program, &s->sched, &o, e));
-  s->n_token = ARENA_NEW(a, int64_t, s->deal.n_mb);
-  for (int mb = 0; mb < s->deal.n_mb; mb++) s->n_token[mb] = deal_share(&s->deal, j->dp, mb).n * c->data.seq_length;
+                   .optimizer_work = exec_optimizer_work(&j->params, real), .reduce_work = exec_reduce_work(&j->params)};
+  step_lower(&s->step, a, chunk, n_chunk, &s->sched, &o);
   return true;
 }
 
@@ -52,9 +74,12 @@ static int64_t eval_sequences(const Config *c, int64_t n_valid_seq) {
 bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e) {
   *j = (Job){.arena = a, .c = c, .rank = rank, .device = device, .has_eval = n_valid_seq > 0};
   TRY(mesh_init(&j->mesh, world, (int)c->layout.pp, (int)c->layout.dp, (int)c->layout.cp, (int)c->layout.tp, (int)c->layout.ep, (int)c->layout.etp, e));
-  j->dp = mesh_coord(&j->mesh, rank, AXIS_DP);
+  j->place = deal_place(&j->mesh, rank);
+  j->n_virtual = (int)(c->layout.pp * c->layout.chunks);
+  j->span = ARENA_NEW(a, StageSpan, j->n_virtual);
+  TRY(model_stages(c, j->n_virtual, j->span, e));
   params_open(&j->params, a, &j->mesh, rank);
-  j->model = model_declare(&j->params, c);
+  j->model = model_declare(&j->params, c, j->span, j->n_virtual);
   TRY(step_build(j, &j->train, c->train.global_batch_size, c->train.global_batch_size * c->data.seq_length, true, e));
   if (j->has_eval) TRY(step_build(j, &j->eval, eval_sequences(c, n_valid_seq), n_valid_seq * c->data.seq_length, false, e));
   Step *step[2] = {&j->train.step, &j->eval.step};
@@ -64,9 +89,9 @@ bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *de
 }
 
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e) {
-  ExecOptions o = {.step = {[EXEC_TRAIN] = {&j->train.step, j->train.deal, j->dp}}, .device = j->device, .world = w, .guard = j->c->memory.guard,
+  ExecOptions o = {.step = {[EXEC_TRAIN] = {&j->train.step, j->train.deal, j->place}}, .device = j->device, .world = w, .guard = j->c->memory.guard,
                    .zero1 = j->c->optimizer.shard, .slab = {.device = j->mem.device, .host = j->mem.host}};
-  if (j->has_eval) o.step[EXEC_EVAL] = (ExecStep){&j->eval.step, j->eval.deal, j->dp};
+  if (j->has_eval) o.step[EXEC_EVAL] = (ExecStep){&j->eval.step, j->eval.deal, j->place};
   memcpy(o.slab.base, j->mem.base, sizeof o.slab.base);
   memcpy(o.slab.bytes, j->mem.bytes, sizeof o.slab.bytes);
   return exec_open(x, j->arena, &o, e);

@@ -9,11 +9,12 @@
 #include "plan/plan.h"
 #include "schedule/schedule.h"
 
-typedef struct JobStep { Deal deal; Program program; Schedule sched; Step step; int64_t *n_token; } JobStep;
+typedef struct JobStep { Deal deal; Program *program /* [n_chunk] */; Schedule sched; Step step; DealMb *mb /* [n_mb] */; } JobStep;
 typedef struct Job {
   Arena *arena;
   const Config *c;
-  Mesh mesh; int rank, dp;          /* dp: this rank's coordinate */
+  Mesh mesh; int rank; DealPlace place;
+  StageSpan *span; int n_virtual;   /* of all virtual stages */
   ParamSet params; ModelParams *model;
   Device *device;
   bool has_eval;

@@ -5,6 +5,7 @@
 #include "base/timer.h"
 #include "comm/watchdog.h"
 #include "train/evaluate.h"
+#include "train/feed.h"
 #include "train/lr.h"
 #include "train/metrics.h"
 #include "train/sample.h"
@@ -51,12 +52,12 @@ static void trainer_close(Trainer *t) {
 }
 
 /* ---- one step --------------------------------------------------------------------------------------------------------------------------------- */
+static bool fetch(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
+  const Trainer *t = ctx;
+  return sampler_fetch(&t->sampler, t->consumed + seq, token, label, e);
+}
 static bool fill_batch(Trainer *t, Err *e) {
-  DealShare mine = deal_rank(&t->s.job.train.deal, t->s.job.dp);
-  int64_t S = t->c->data.seq_length;
-  int32_t *token = exec_tokens(t->s.x, EXEC_TRAIN), *label = exec_labels(t->s.x, EXEC_TRAIN);
-  bool ok = true;
-  for (int64_t i = 0; i < mine.n && ok; i++) ok = sampler_fetch(&t->sampler, t->consumed + mine.first + i, token + i * S, label + i * S, e);
+  feed_step(t->s.x, &t->s.job, EXEC_TRAIN, fetch, t, e);
   return world_agree(t->world, e);
 }
 
@@ -140,11 +141,11 @@ static void say_hello(const Trainer *t, Log *log) {
   const Config *c = t->c;
   const Mesh *m = &t->s.job.mesh;
   int64_t total = 0;
-  for (int i = 0; i < t->s.job.params.n; i++) total += t->s.job.params.param[i].n_out * t->s.job.params.param[i].n_in * t->s.job.params.param[i].n_expert;
-  log_line(log, "etalon: %lld parameters, %d ranks (dp %d = edp %d x ep %d), %d micro-batches of %lld x %lld tokens, %s %s, window %lld, shards %lld, %s, gemm %s %s",
-           (long long)total, m->world, m->size[AXIS_DP], m->size[AXIS_EDP], m->size[AXIS_EP], t->s.job.train.deal.n_mb, (long long)t->s.job.train.deal.micro_batch,
+  for (int i = 0; i < t->s.job.params.n; i++) total += t->s.job.params.param[i].group == PGROUP_MIRROR ? 0 : t->s.job.params.param[i].n_out * t->s.job.params.param[i].n_in * t->s.job.params.param[i].n_expert;
+  log_line(log, "etalon: %lld parameters, %d ranks (pp %d x dp %d x cp %d x tp %d; experts: edp %d x ep %d x etp %d), %d micro-batches of %lld x %lld tokens, %s %s, window %lld, shards %lld, %s, gemm %s %s",
+           (long long)total, m->world, m->size[AXIS_PP], m->size[AXIS_DP], m->size[AXIS_CP], m->size[AXIS_TP], m->size[AXIS_EDP], m->size[AXIS_EP], m->size[AXIS_ETP], t->s.job.train.deal.n_mb, (long long)t->s.job.train.deal.micro_batch,
            (long long)c->data.seq_length, c->numerics.mode == NUM_CANONICAL ? "canonical" : "native", dtype_name(job_dtype(c)), (long long)c->numerics.window,
-           (long long)c->numerics.shards, t->s.device.name, t->s.device.gemm_name, t->s.device.gemm_version);
+           (long long)model_shards(c), t->s.device.name, t->s.device.gemm_name, t->s.device.gemm_version);
   log_line(log, "memory per rank: device %s (P %s, F %s, W %s, S %s), host %s; data: %lld tokens, %lld samples an epoch", bytes_text(t->arena, t->s.job.mem.device),
            bytes_text(t->arena, t->s.job.mem.bytes[REGION_P]), bytes_text(t->arena, t->s.job.mem.bytes[REGION_F]), bytes_text(t->arena, t->s.job.mem.bytes[REGION_W]),
            bytes_text(t->arena, t->s.job.mem.bytes[REGION_S]), bytes_text(t->arena, t->s.job.mem.host), (long long)t->train.n_token, (long long)t->sampler.n_sample);

@@ -41,7 +41,7 @@ static double world_peak(const Job *j, World *w) {
 static double world_flops(const Job *j, World *w) {
   int64_t *n_row = ARENA_NEW(j->arena, int64_t, j->train.step.n_guard + 1);
   plan_rows(&j->train.step, &j->train.deal, ROUTE_BALANCED, n_row);
-  uint64_t mflops = (uint64_t)(plan_flops(&j->train.step, j->train.n_token, n_row).model * 1e-6);
+  uint64_t mflops = (uint64_t)(plan_flops(&j->train.step, j->train.mb, n_row).model * 1e-6);
   comm_allreduce_u64(w, AXES_WORLD, &mflops, 1);
   return (double)mflops * 1e6;
 }
@@ -65,23 +65,23 @@ void metrics_close(Metrics *m) {
 
 RouterStats metrics_router(const Job *j, const StepResult *r) {
   RouterStats s = {0};
-  const Program *p = &j->train.program;
+  const ModelConfig *m = &j->c->model;
+  int E = (int)m->num_local_experts;
   double n_token = (double)(j->train.deal.n_seq * j->train.deal.seq_length), grid = 1.0 / (double)(1ull << r->stat_shift);
-  for (OpId op = 0; op < p->n_op; op++) {
-    if (p->op[op].kind != OP_ROUTE) continue;
-    const uint64_t *word = r->stat + p->op[op].attr.route.stat;
-    const RouteArgs *a = &p->op[op].attr.route.args;
+  for (int l = 0; l < m->num_hidden_layers; l++) {
+    if (!config_layer_is_moe(m, l)) continue;
+    const uint64_t *word = r->stat + model_stat(m, l);
     double most = 0, sum = 0, aux = 0;
-    for (int x = 0; x < a->n_expert; x++) {
+    for (int x = 0; x < E; x++) {
       double count = (double)word[2 + x];
       most = count > most ? count : most;
       sum += count;
-      aux += count * (double)(int64_t)word[2 + a->n_expert + x] * grid;
+      aux += count * (double)(int64_t)word[2 + E + x] * grid;
     }
-    double per_batch = a->n_expert / (a->top_k * n_token * n_token) * aux, per_sequence = (double)(int64_t)word[1] * grid / (double)j->train.deal.n_seq;
-    s.aux += a->aux_per_sequence ? per_sequence : per_batch;
+    double per_batch = E / ((double)m->num_experts_per_tok * n_token * n_token) * aux, per_sequence = (double)(int64_t)word[1] * grid / (double)j->train.deal.n_seq;
+    s.aux += j->c->moe.aux_scope == AUX_SEQUENCE ? per_sequence : per_batch;
     s.z += (double)(int64_t)word[0] * grid * 1024 / n_token;
-    if (sum > 0 && most * a->n_expert / sum > s.load_max) s.load_max = most * a->n_expert / sum;
+    if (sum > 0 && most * E / sum > s.load_max) s.load_max = most * E / sum;
     s.n_layer++;
   }
   return s;

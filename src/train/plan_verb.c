@@ -29,7 +29,7 @@ static int64_t valid_sequences(Arena *a, const Config *c, FILE *out) {
 }
 
 static void print_groups(const Job *j, Arena *a, FILE *out) {
-  static const Axis axes[] = {AXIS_DP, AXIS_EDP, AXIS_EP};
+  static const Axis axes[] = {AXIS_PP, AXIS_DP, AXIS_CP, AXIS_TP, AXIS_EDP, AXIS_EP, AXIS_ETP};
   for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
     Group g = mesh_group(&j->mesh, a, j->rank, AXIS_BIT(axes[i]));
     fprintf(out, "group %-4s", axis_name(axes[i]));
@@ -41,7 +41,7 @@ static void print_groups(const Job *j, Arena *a, FILE *out) {
 static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FILE *out) {
   int64_t *n_row = ARENA_NEW(a, int64_t, j->train.step.n_guard + 1), *rows = ARENA_NEW(a, int64_t, j->eval.step.n_guard + 1);
   plan_rows(&j->train.step, &j->train.deal, (int)routing, n_row);
-  FlopCount f = plan_flops(&j->train.step, j->train.n_token, n_row);
+  FlopCount f = plan_flops(&j->train.step, j->train.mb, n_row);
   fprintf(out, "rank %d: device %zu = P %zu + F %zu + W %zu + S %zu; host %zu; %.4g flop a step (forward %.4g, backward %.4g); %d instructions, %d buffers\n", j->rank,
           j->mem.device, j->mem.bytes[REGION_P], j->mem.bytes[REGION_F], j->mem.bytes[REGION_W], j->mem.bytes[REGION_S], j->mem.host, f.model, f.forward, f.backward,
           j->train.step.n_ins, j->train.step.n_buf);
@@ -49,10 +49,10 @@ static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FI
   Step *step[2] = {(Step *)(uintptr_t)&j->train.step, (Step *)(uintptr_t)&j->eval.step};
   plan_report_memory(&j->mem, a, step, j->has_eval ? 2 : 1, out);
   Touched t = touched_new(a, &j->mem);
-  plan_touch(&j->train.step, j->train.n_token, n_row, &t);
+  plan_touch(&j->train.step, j->train.mb, n_row, &t);
   if (j->has_eval) {
     plan_rows(&j->eval.step, &j->eval.deal, (int)routing, rows);
-    plan_touch(&j->eval.step, j->eval.n_token, rows, &t);
+    plan_touch(&j->eval.step, j->eval.mb, rows, &t);
   }
   fprintf(out, "touched with %s rows:", routing == ROUTE_LEARNED ? "the most" : routing == ROUTE_BALANCED ? "balanced" : "all to one");
   for (int r = REGION_P; r <= REGION_S; r++) fprintf(out, " %c %zu", "PFWS"[r], touched_bytes(&t, &j->mem, r));

@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "train/state.h"
+#include "train/feed.h"
 #include "train/tap_map.h"
 #include "train/weights.h"
 
@@ -40,13 +41,13 @@ static void take_logits(void *ctx, const Step *s, const Ins *i, ValId v, const v
   }
 }
 
-/* Every rank that has the sequence gets all of it; the rest of the window is padding that no token before it can see. */
-static void fill(Sampling *g, const int32_t *context, int64_t n) {
-  const Job *j = &g->s->job;
-  int64_t S = j->eval.deal.seq_length;
-  int32_t *token = exec_tokens(g->s->x, EXEC_EVAL), *label = exec_labels(g->s->x, EXEC_EVAL);
-  if (deal_rank(&j->eval.deal, j->dp).n == 0) return;
-  for (int64_t t = 0; t < S; t++) token[t] = t < n ? context[t] : 0, label[t] = LABEL_IGNORED;
+/* The context, then padding that no token before it can see. */
+typedef struct Context { const int32_t *token; int64_t n, seq_length; } Context;
+static bool fetch(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
+  (void)seq, (void)e;
+  const Context *c = ctx;
+  for (int64_t t = 0; t < c->seq_length; t++) token[t] = t < c->n ? c->token[t] : 0, label[t] = LABEL_IGNORED;
+  return true;
 }
 
 static bool forward(Sampling *g, const int32_t *context, int64_t n, double *logit, Err *e) {
@@ -54,7 +55,8 @@ static bool forward(Sampling *g, const int32_t *context, int64_t n, double *logi
   StepResult r;
   memset(g->bits, 0, (size_t)V * sizeof *g->bits);
   g->row = n - 1;
-  fill(g, context, n);
+  Context c = {context, n, g->s->job.eval.deal.seq_length};
+  feed_step(g->s->x, &g->s->job, EXEC_EVAL, fetch, &c, e);
   exec_set_tap(g->s->x, take_logits, g);
   exec_run(g->s->x, EXEC_EVAL, NULL, &r);
   exec_set_tap(g->s->x, NULL, NULL);

@@ -23,7 +23,9 @@ static int rectangles(const ParamSeg *s, int64_t first, int64_t n, StatePiece *o
 int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
   const ParamSet *ps = &j->params;
   size_t real = dtype_size(job_dtype(j->c));
-  StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * (ps->n_seg[0] + ps->n_seg[1]) + 1);
+  int n_seg = 0;
+  for (int g = 0; g < N_PGROUP; g++) n_seg += ps->n_seg[g];
+  StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * n_seg + 1);
   int n = 0;
   for (int g = 0; g < N_PGROUP; g++) {
     int64_t lo = 0, hi = ps->n_flat[g];
@@ -102,23 +104,28 @@ uint64_t state_hash_all(const Job *j, const uint64_t *hash) {
   return h;
 }
 
-/* All whole local weights are hashed; the largest of a hash and of its complement over a group tell whether all are equal. Tensors that are not here hash to 0 on
- * every member of the group that shares them. */
-bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
+/* Over a group, the largest of a hash and of its complement tell whether all that have the tensor agree; who has not gives 0 for both. */
+static void compare_group(const Job *j, World *w, AxisSet axes, ParamGroupId group, bool mirrors, const uint64_t *hash, Err *e) {
   int n = j->params.n_tensor;
-  ArenaMark mark = arena_mark(j->arena);
-  uint64_t *hash = ARENA_NEW(j->arena, uint64_t, n), *high = ARENA_NEW(j->arena, uint64_t, n), *low = ARENA_NEW(j->arena, uint64_t, n);
-  hash_pieces(x, j, VIEW_WEIGHT, PIECES_LOCAL, hash);
-  for (int g = 0; g < N_PGROUP; g++) {
-    for (int i = 0; i < n; i++) {
-      bool mine = params_of_tensor(&j->params, i)->group == (ParamGroupId)g;
-      high[i] = mine ? hash[i] : 0, low[i] = mine ? ~hash[i] : ~0ull;
-    }
-    comm_allreduce_max_u64(w, pgroup_axes(g), high, n);
-    comm_allreduce_max_u64(w, pgroup_axes(g), low, n);
-    for (int i = 0; i < n; i++)
-      if (high[i] != ~low[i]) err_set(e, ERR_MISMATCH, "ranks that hold the same weights differ in %s", params_tensor_name(&j->params, j->arena, i));
+  uint64_t *high = ARENA_NEW(j->arena, uint64_t, n), *low = ARENA_NEW(j->arena, uint64_t, n);
+  for (int i = 0; i < n; i++) {
+    const Param *p = params_of_tensor(&j->params, i);
+    bool asked = p->group == group && (!mirrors || (p->n_use > 1 && p->kind == PARAM_EMBEDDING));
+    if (asked && hash[i]) high[i] = hash[i], low[i] = ~hash[i];
   }
+  comm_allreduce_max_u64(w, axes, high, n);
+  comm_allreduce_max_u64(w, axes, low, n);
+  for (int i = 0; i < n; i++)
+    if ((high[i] || low[i]) && high[i] != ~low[i]) err_set(e, ERR_MISMATCH, "ranks that hold the same weights differ in %s", params_tensor_name(&j->params, j->arena, i));
+}
+
+bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
+  ArenaMark mark = arena_mark(j->arena);
+  uint64_t *hash = ARENA_NEW(j->arena, uint64_t, j->params.n_tensor);
+  hash_pieces(x, j, VIEW_WEIGHT, PIECES_LOCAL, hash);
+  for (int g = 0; g < N_PGROUP; g++)
+    if (g != PGROUP_MIRROR) compare_group(j, w, pgroup_axes(g), g, false, hash, e);
+  compare_group(j, w, AXIS_BIT(AXIS_PP), PGROUP_SHARD, true, hash, e);
   arena_release(j->arena, mark);
   return world_agree(w, e);
 }

@@ -12,7 +12,7 @@ typedef struct Bench {
   const Kernels *k;
   AttnArgs args;
   TokenView view;
-  void *q, *key, *v, *o, *lse, *d_o, *dq, *dk, *dv, *work_fwd, *work_bwd;
+  void *q, *key, *v, *o, *lse, *delta, *d_o, *dq, *dk, *dv, *work_fwd, *work_bwd;
 } Bench;
 
 /* Independent chains of fused multiply-adds in registers. */
@@ -54,22 +54,22 @@ static Bench bench_open(Arena *a, const Kernels *k, int S, int D, int heads, int
   for (int t = 0; t < S; t++) position[t] = t;
   Bench b = {.ctx = {.threads = 1}, .k = k};
   b.args = (AttnArgs){{1, 0, 1, heads, D}, {1, 0, 1, kv_heads, D}, D, window, 0.125};
-  b.view = (TokenView){S, 1, 1, start, start, position, 0};
+  b.view = (TokenView){.n_token = S, .n_seq = 1, .n_window = 1, .seq_start = start, .window_start = start, .position = position};
   int64_t n = (int64_t)S * heads * D;
   b.q = random_real(a, k, n, 1), b.key = random_real(a, k, n, 2), b.v = random_real(a, k, n, 3), b.d_o = random_real(a, k, n, 4);
-  void **out[] = {&b.o, &b.lse, &b.dq, &b.dk, &b.dv};
-  for (int i = 0; i < 5; i++) *out[i] = arena_alloc(a, (size_t)n, k->real_size);
-  b.work_fwd = arena_alloc(a, k->attention_work(&b.ctx, &b.args, &b.view, false), 1);
-  b.work_bwd = arena_alloc(a, k->attention_work(&b.ctx, &b.args, &b.view, true), 1);
+  void **out[] = {&b.o, &b.lse, &b.dq, &b.dk, &b.dv, &b.delta};
+  for (int i = 0; i < 6; i++) *out[i] = arena_alloc(a, (size_t)n, k->real_size);
+  b.work_fwd = arena_alloc(a, k->attention_work(&b.ctx, &b.args, &b.view, &b.view, ATTN_FWD), 1);
+  b.work_bwd = arena_alloc(a, k->attention_work(&b.ctx, &b.args, &b.view, &b.view, ATTN_BWD), 1);
   return b;
 }
 
 static void run(Bench *b, bool backward) {
   b->ctx.work = backward ? b->work_bwd : b->work_fwd;
   if (backward)
-    b->k->attention_bwd(&b->ctx, b->dq, b->dk, b->dv, b->d_o, b->o, b->lse, b->q, b->key, b->v, &b->args, &b->view);
+    b->k->attention_delta(&b->ctx, b->delta, b->d_o, b->o, &b->args, &b->view), b->k->attention_bwd(&b->ctx, b->dq, b->dk, b->dv, b->d_o, b->lse, b->delta, b->q, b->key, b->v, &b->args, &b->view, &b->view);
   else
-    b->k->attention_fwd(&b->ctx, b->o, b->lse, b->q, b->key, b->v, &b->args, &b->view);
+    b->k->attention_fwd(&b->ctx, b->o, b->lse, b->q, b->key, b->v, &b->args, &b->view, &b->view);
 }
 
 static double best_seconds(Bench *b, bool backward) {

@@ -51,7 +51,7 @@ last_hash() { grep -ao 'hash .*' log | tail -n 1; }
 # ---- configuration -----------------------------------------------------------------------------------------------------------------------
 expect 'ep does not divide the ranks' 2 'layout.ep = 3;layout.dp = 4;allowed: 1, 2, 4' train 4 layout.ep=3
 expect 'more ranks wanted than started' 2 '1 x 8 x 1 x 1;layout.dp = 8;ranks that were started, 4' train 4 layout.dp=8
-expect 'an axis of a later version' 2 'layout.tp = 2;allowed: 1' train 2 layout.tp=2
+expect 'more tensor-parallel ranks than blocks' 2 'layout.tp = 4;numerics.shards = 3' train 4 layout.tp=4
 expect 'more experts a token than there are' 2 'num_experts_per_tok = 7;num_local_experts = 6' train 1 model.num_experts_per_tok=7
 expect 'load over the batch needs all forwards' 2 'moe.aux_scope = global;schedule.name = 1f1b' train 2 moe.aux_scope=global
 expect 'a key that is not one' 2 'train.global_batch;train.global_batch_size' train 3 train.global_batch=5

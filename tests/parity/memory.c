@@ -37,7 +37,7 @@ static void forced(const char *routing, const char *const *sets) {
   int64_t *n_row = ARENA_NEW(&r.a, int64_t, r.job.train.step.n_guard + 1);
   Touched t = touched_new(&r.a, &r.job.mem);
   plan_rows(&r.job.train.step, &r.job.train.deal, (int)r.doc.c.moe.routing, n_row);
-  plan_touch(&r.job.train.step, r.job.train.n_token, n_row, &t);
+  plan_touch(&r.job.train.step, r.job.train.mb, n_row, &t);
   rig_step(&r, 1);
   for (int i = 0; i < r.job.train.step.n_guard; i++) assert_int_equal(exec_rows(r.x, EXEC_TRAIN)[i], n_row[i]);
   assert_touched(&r, &t, routing);
@@ -52,7 +52,7 @@ static void unguarded(void **state) {
   rig_open(&r, rig_world, RIG_ODD, 0, RIG_SETS("optimizer.shard=false"));
   Touched t = touched_new(&r.a, &r.job.mem);
   rig_step(&r, 1);
-  plan_touch(&r.job.train.step, r.job.train.n_token, exec_rows(r.x, EXEC_TRAIN), &t);
+  plan_touch(&r.job.train.step, r.job.train.mb, exec_rows(r.x, EXEC_TRAIN), &t);
   for (int g = REGION_P; g <= REGION_S; g++) {
     size_t measured = exec_touched(r.x, g), planned = touched_bytes(&t, &r.job.mem, g);
     if (g == REGION_W ? measured > planned : measured != planned)
@@ -87,12 +87,12 @@ static void learned(void **state) {
   StepResult result;
   for (int64_t i = 1; i <= 4; i++) {
     rig_step(&r, i);
-    plan_touch(&r.job.train.step, r.job.train.n_token, exec_rows(r.x, EXEC_TRAIN), &t);
+    plan_touch(&r.job.train.step, r.job.train.mb, exec_rows(r.x, EXEC_TRAIN), &t);
     assert_touched(&r, &t, "learned");
   }
   rig_fill(&r, EXEC_EVAL, 0);
   exec_run(r.x, EXEC_EVAL, NULL, &result);
-  plan_touch(&r.job.eval.step, r.job.eval.n_token, exec_rows(r.x, EXEC_EVAL), &t);
+  plan_touch(&r.job.eval.step, r.job.eval.mb, exec_rows(r.x, EXEC_EVAL), &t);
   assert_touched(&r, &t, "evaluation");
   rig_close(&r);
 }

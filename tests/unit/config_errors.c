@@ -173,7 +173,7 @@ static void values_that_are_not_allowed(void **state) {
       {"schedule: {name: \"1f1b\\0\"}",
        {0},
        0,
-       "x.yaml:1: schedule.name: \"1f1b\" goes on after a zero byte; allowed: 1f1b or all_forward"},
+       "x.yaml:1: schedule.name: \"1f1b\" goes on after a zero byte; allowed: 1f1b, all_forward, interleaved or zero_bubble"},
       {"data: {train: \"a\\tb\"}", {0}, 0, "x.yaml:1: data.train: \"a b\" holds a character that may not stand in a text; allowed: text"},
       {"data: {train: \"a\\u2028\"}",
        {0},
@@ -309,10 +309,17 @@ static void rules_of_the_model(void **state) {
 static void rules_of_the_layout(void **state) {
   (void)state;
   static const Case cases[] = {
-      {NULL, {"layout.tp=2"}, 2, "--set: layout.tp = 2: not in this version; allowed: 1"},
-      {NULL, {"layout.pp=2"}, 2, "--set: layout.pp = 2: not in this version; allowed: 1"},
-      {NULL, {"layout.cp=2"}, 2, "--set: layout.cp = 2: not in this version; allowed: 1"},
-      {"+layout:\n  etp: 2\n", {0}, 2, "x.yaml:13: layout.etp = 2: not in this version; allowed: 1"},
+      {NULL, {"layout.tp=2"}, 2,
+       "--set: layout.tp = 2; default: numerics.shards = 1: the first may not exceed the second: a rank holds whole blocks (raising "
+       "numerics.shards changes the bits)"},
+      {"+layout:\n  etp: 2\n", {0}, 2,
+       "x.yaml:13: layout.etp = 2; default: numerics.shards = 1: the first may not exceed the second: a rank holds whole blocks (raising "
+       "numerics.shards changes the bits)"},
+      {NULL, {"layout.chunks=2"}, 2,
+       "--set: layout.chunks = 2; default: schedule.name = 1f1b: several chunks on a stage need schedule.name interleaved"},
+      {NULL, {"layout.chunks=2", "schedule.name=interleaved"}, 2,
+       "--set: layout.chunks = 2; default: layout.pp = 1: several chunks on a stage need several stages"},
+      {NULL, {"layout.etp=3", "numerics.shards=4"}, 4, "--set: layout.etp = 3; derived: layout.dp = 4: etp must divide dp x cp x tp = 4; allowed: 1, 2, 4"},
       {NULL,
        {"layout.dp=3"},
        4,
@@ -329,11 +336,11 @@ static void rules_of_the_layout(void **state) {
       {NULL,
        {"layout.ep=2", "model.model_type=llama", "model.num_local_experts=0"},
        2,
-       "--set: layout.ep = 2; --set: model.model_type = llama: no layer has experts; allowed: layout.ep 1"},
+       "--set: layout.ep = 2; --set: model.model_type = llama: no layer has experts; allowed: layout.ep 1 and layout.etp 1"},
       {NULL,
        {"layout.ep=2", "model.first_k_dense_replace=2"},
        2,
-       "--set: layout.ep = 2; --set: model.first_k_dense_replace = 2: no layer has experts; allowed: layout.ep 1"},
+       "--set: layout.ep = 2; --set: model.first_k_dense_replace = 2: no layer has experts; allowed: layout.ep 1 and layout.etp 1"},
   };
   EXPECT_ALL(cases);
 }

@@ -131,30 +131,61 @@ static inline double dot(const double *a, const double *b, int64_t n) {
   return s;
 }
 
-typedef struct View { TokenView v; int32_t seq[MAX_SEQ + 1], window[MAX_WINDOW + 1], position[MAX_TOKEN]; } View;
+typedef struct View {
+  TokenView v;
+  int32_t seq[MAX_SEQ + 1], window[MAX_WINDOW + 1], of[MAX_WINDOW], position[MAX_TOKEN], doc[MAX_TOKEN];
+  int64_t number[MAX_WINDOW];
+} View;
 
+static inline void view_close(View *w, int64_t n_token, int n_seq, int n_window, bool docs) {
+  w->v = (TokenView){.n_token = n_token, .n_seq = n_seq, .n_window = n_window, .seq_start = w->seq, .window_start = w->window,
+                     .position = w->position, .window_number = w->number, .window_seq = w->of, .doc_start = docs ? w->doc : NULL};
+}
 /* Whole sequences of the given lengths, cut into windows of `window` tokens. */
 static inline void view_make(View *w, const int *length, int n_seq, int window, int64_t first_token) {
   int t = 0, n = 0;
   w->seq[0] = w->window[0] = 0;
   for (int s = 0; s < n_seq; s++) {
     for (int p = 0; p < length[s]; p++) {
-      if (p > 0 && p % window == 0) w->window[++n] = t;
+      if (p % window == 0) w->window[n] = t, w->of[n] = s, w->number[n++] = first_token + t;
       w->position[t++] = p;
     }
     w->seq[s + 1] = t;
-    if (length[s] > 0) w->window[++n] = t;
   }
-  w->v = (TokenView){t, n_seq, n, w->seq, w->window, w->position, first_token};
+  w->window[n] = t;
+  view_close(w, t, n_seq, n, false);
+}
+/* Documents of the given length in every sequence. */
+static inline void view_documents(View *w, int length) {
+  for (int64_t t = 0; t < w->v.n_token; t++) w->doc[t] = w->position[t] / length * length;
+  w->v.doc_start = w->doc;
 }
 /* A part of a view: windows [a, b) as a view of its own (sequences are not kept apart). */
 static inline void view_part(View *out, const View *in, int a, int b) {
   int32_t from = in->window[a];
-  for (int w = a; w <= b; w++) out->window[w - a] = in->window[w] - from;
-  int32_t n = in->window[b] - from;
+  for (int w = a; w < b; w++) out->window[w - a] = in->window[w] - from, out->number[w - a] = in->number[w], out->of[w - a] = 0;
+  int32_t n = out->window[b - a] = in->window[b] - from;
   memcpy(out->position, in->position + from, (size_t)n * sizeof(int32_t));
   out->seq[0] = 0, out->seq[1] = n;
-  out->v = (TokenView){n, 1, b - a, out->seq, out->window, out->position, in->v.first_token + from};
+  view_close(out, n, 1, b - a, false);
+}
+/* The windows that `rank` of `ranks` owns, dealt in turn in runs of `run`; sequences as in the whole. token: where each token was. */
+static inline void view_deal(View *out, int32_t *token, const View *in, int ranks, int rank, int run) {
+  int t = 0, n = 0;
+  out->seq[0] = 0;
+  for (int s = 0, w = 0; s < in->v.n_seq; s++) {
+    for (; w < in->v.n_window && in->of[w] == s; w++) {
+      if (w / run % ranks != rank) continue;
+      out->window[n] = t, out->of[n] = s, out->number[n++] = in->number[w];
+      for (int i = in->window[w]; i < in->window[w + 1]; i++, t++) {
+        token[t] = i, out->position[t] = in->position[i];
+        if (in->v.doc_start) out->doc[t] = in->doc[i];
+      }
+    }
+    out->seq[s + 1] = t;
+  }
+  out->window[n] = t;
+  view_close(out, t, in->v.n_seq, n, in->v.doc_start != NULL);
 }
 
 /* Row-major [rows][total] <-> shard-major */
@@ -167,7 +198,24 @@ static inline double *shard_pack(Fix *f, const double *x, const Shards *s, int64
         y[begin * rows + r * width + j] = x[r * total + begin + j];
   return y;
 }
+/* Rows of a shard-major buffer of the element type, of the blocks in `s`: to[i] = from[row[i]]; back: to[row[i]] = from[i]. `n_from`,
+ * `n_to`: rows. */
+static inline void shard_rows(const Fix *f, void *to, int64_t n_to, const void *from, int64_t n_from, const int32_t *row, int64_t n,
+                              const Shards *s, bool back) {
+  size_t z = f->k->real_size;
+  for (int j = s->first; j < s->first + s->count; j++)
+    for (int64_t i = 0, width = shard_width(s, j), before = shard_local(s, j); i < n; i++) {
+      int64_t a = back ? row[i] : i, b = back ? i : row[i];
+      memcpy((char *)to + (size_t)(before * n_to + a * width) * z, (const char *)from + (size_t)(before * n_from + b * width) * z,
+             (size_t)width * z);
+    }
+}
 static inline Shards shards_all(int n, int64_t units, int64_t unit) { return (Shards){n, 0, n, units, unit}; }
+/* Blocks of one of several ranks: contiguous shares. */
+static inline Shards shards_rank(const Shards *all, int ranks, int rank) {
+  int first = all->n * rank / ranks;
+  return (Shards){all->n, first, all->n * (rank + 1) / ranks - first, all->units, all->unit};
+}
 
 #define FOR_BOTH_TYPES(f)                     \
   for (int type_ = 0; type_ < 2; type_++)     \

@@ -32,6 +32,50 @@ static void embedding_rows(void **state) {
   }
 }
 
+/* Rows from ranks that each hold a part of the vocabulary: the sum of bit patterns is the row, down to the sign of a zero. */
+static void embedding_rows_of_several_ranks(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    const int32_t token[] = {0, 22, 7, 7, 15, 3, 14};
+    Shards all = shards_all(6, VOCAB, 1);
+    double *table = fix_random(&f, VOCAB * H, -1, 1);
+    table[7 * H] = -0.0, table[7 * H + 1] = 1e-310;
+    void *w = fix_copy(&f, table, VOCAB * H), *want = fix_real(&f, 7 * H);
+    int64_t offset[6];
+    for (int i = 0; i < 6; i++) offset[i] = shard_begin(&all, i) * H;
+    f.k->embed_fwd(&f.ctx, want, &(Weight){w, 0, offset}, &all, H, token, 7);
+    for (int ranks = 2; ranks <= 5; ranks++) {
+      void *sum = memset(fix_real(&f, 7 * H), 0, 7 * H * f.k->real_size), *x = fix_real(&f, 7 * H);
+      for (int r = 0; r < ranks; r++) {
+        Shards s = shards_rank(&all, ranks, r);
+        f.k->embed_fwd(&f.ctx, x, &(Weight){w, 0, offset + s.first}, &s, H, token, 7);
+        f.k->bits_add(&f.ctx, sum, x, 7 * H);
+      }
+      fix_same_bits(&f, "embedding", sum, want, 7 * H);
+    }
+    Shards none = {6, 2, 0, VOCAB, 1};
+    uint64_t *acc = fix_u64(&f, 1);
+    f.k->embed_dw(&f.ctx, &(Accum){acc, 0, NULL, true, SHIFT, &f.fault}, &none, H, token, want, &(TokenView){.n_token = 0});
+  }
+}
+
+/* Positions count from the beginning of the token's document. */
+static void rope_starts_again_with_a_document(void **state) {
+  (void)state;
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    View docs, apart;
+    view_make(&docs, (int[]){21}, 1, 5, 0), view_documents(&docs, 8);
+    view_make(&apart, (int[]){8, 8, 5}, 3, 5, 0);
+    Shards s = shards_all(2, 4, 6);
+    void *x = fix_copy(&f, fix_random(&f, 21 * 24, -1, 1), 21 * 24), *a = fix_real(&f, 21 * 24), *b = fix_real(&f, 21 * 24);
+    f.k->rope(&f.ctx, a, x, &s, 10000, 1, &docs.v);
+    f.k->rope(&f.ctx, b, x, &s, 10000, 1, &apart.v);
+    fix_same_bits(&f, "rope", a, b, 21 * 24);
+  }
+}
+
 static void embedding_gradient_bits(void **state) {
   (void)state;
   Fix f;
@@ -307,6 +351,41 @@ static void swiglu_forward_and_backward(void **state) {
   }
 }
 
+/* Width dealt to ranks: each writes the roots of its blocks in dw; merged they have the bits of one rank. */
+static void swiglu_ranks_give_the_bits_of_one(void **state) {
+  (void)state;
+  const Shards all[] = {{5, 0, 5, 21, 2}, {8, 0, 8, 5, 3}, {7, 0, 7, 40, 1}};
+  Fix f;
+  FOR_BOTH_TYPES(f) {
+    enum { N = 9 };
+    size_t z = f.k->real_size;
+    for (int i = 0; i < 3; i++) {
+      int64_t n = N * shard_total(&all[i]);
+      char *g = fix_copy(&f, fix_random(&f, n, -2, 2), n), *u = fix_copy(&f, fix_random(&f, n, -2, 2), n);
+      char *dy = fix_copy(&f, fix_random(&f, n, -2, 2), n), *dg = fix_real(&f, n), *du = fix_real(&f, n), *dw = fix_real(&f, N);
+      void *w = fix_copy(&f, fix_random(&f, N, 0, 1), N), *merged = fix_real(&f, N);
+      f.k->swiglu_bwd(&f.ctx, dg, du, dw, dy, g, u, w, &all[i], N);
+      for (int ranks = 2; ranks <= 6; ranks += 2) {
+        const void *plane[TREE_ROOTS];
+        TreeNode node[TREE_ROOTS];
+        int n_plane = 0;
+        for (int r = 0; r < ranks; r++) {
+          Shards own = shards_rank(&all[i], ranks, r);
+          size_t at = (size_t)(N * shard_begin(&own, own.first)) * z;
+          int64_t part = N * shard_total(&own);
+          int roots = shard_roots(&own, node + n_plane);
+          char *pg = fix_real(&f, part), *pu = fix_real(&f, part), *pw = fix_real(&f, roots * N);
+          f.k->swiglu_bwd(&f.ctx, pg, pu, pw, dy + at, g + at, u + at, w, &own, N);
+          fix_same_bits(&f, "d_gate", pg, dg + at, part), fix_same_bits(&f, "d_up", pu, du + at, part);
+          for (int k = 0; k < roots; k++) plane[n_plane++] = pw + (size_t)(k * N) * z;
+        }
+        f.k->tree_merge(&f.ctx, merged, plane, node, n_plane, 1, N, N, N);
+        fix_same_bits(&f, "dw", merged, dw, N);
+      }
+    }
+  }
+}
+
 static void swiglu_saturates(void **state) {
   (void)state;
   Fix f;
@@ -396,6 +475,8 @@ static void nothing_to_do(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(embedding_rows),
+      cmocka_unit_test(embedding_rows_of_several_ranks),
+      cmocka_unit_test(rope_starts_again_with_a_document),
       cmocka_unit_test(embedding_gradient_bits),
       cmocka_unit_test(leaves_out_of_range_are_faults),
       cmocka_unit_test(leaves_are_rounded_to_the_grid),
@@ -404,6 +485,7 @@ int main(void) {
       cmocka_unit_test(rope_rotates_by_position),
       cmocka_unit_test(rope_takes_wide_heads),
       cmocka_unit_test(swiglu_forward_and_backward),
+      cmocka_unit_test(swiglu_ranks_give_the_bits_of_one),
       cmocka_unit_test(swiglu_saturates),
       cmocka_unit_test(swiglu_weight_gradient_uses_the_tree),
       cmocka_unit_test(rows_go_and_come_back),

@@ -18,8 +18,10 @@ typedef struct Rig {
   Gemm *g;
   Rows rows;
   RowGroup group[N_GROUP];
-  int64_t offset[8], expert_stride;
+  int64_t offset[16], expert_stride;
   Buffer x, y, w;
+  TreeNode root[TREE_ROOTS];
+  int n_root; /* planes of y */
 } Rig;
 
 static const int64_t group_rows[N_GROUP] = {0, 365, 1, 64, 13, 63};
@@ -56,7 +58,8 @@ static void open_rig(Rig *t, Case k) {
   t->expert_stride = at + 5;
   t->w = random_buffer(&t->arena, k.f64, N_EXPERT * t->expert_stride, 11);
   t->x = random_buffer(&t->arena, k.f64, n * (k.mode == LIN_MAP ? k.n_fixed : total), 12);
-  t->y = buffer_new(&t->arena, (size_t)(n * (k.mode == LIN_MAP ? total : k.n_fixed)) * type_size(k.f64));
+  t->n_root = k.mode == LIN_MAP ? 1 : linear_roots(&(LinArgs){.cut = k.cut}, t->root);
+  t->y = buffer_new(&t->arena, (size_t)(n * (k.mode == LIN_MAP ? total : t->n_root * k.n_fixed)) * type_size(k.f64));
 }
 
 static void close_rig(Rig *t) {
@@ -95,14 +98,14 @@ static double chain(const Rig *t, int64_t r, int expert, int j, int64_t i, doubl
   return sum;
 }
 
-/* Level by level over all global blocks; a pair with one present is promoted. */
-static double tree(const Rig *t, int64_t r, int expert, int64_t i, double *size) {
-  double v[8];
-  bool here[8];
+/* A node of the tree over all global blocks, level by level; a pair with one present is promoted. */
+static double tree(const Rig *t, TreeNode root, int64_t r, int expert, int64_t i, double *size) {
+  double v[16];
+  bool here[16];
   int n = t->k.cut.n;
   for (int b = 0; b < n; b++) {
     int j = b - t->k.cut.first;
-    here[b] = j >= 0 && j < t->k.cut.count;
+    here[b] = j >= 0 && j < t->k.cut.count && shard_width(&t->k.cut, b) > 0 && b >> root.level == root.index;
     v[b] = here[b] ? chain(t, r, expert, j, i, size) : 0;
   }
   for (; n > 1; n = (n + 1) / 2)
@@ -124,8 +127,9 @@ static void check_element(const Rig *t, int64_t at, double want, double size) {
 static void check_row(const Rig *t, int64_t r, int expert) {
   const Case *k = &t->k;
   double size = 0;
-  for (int64_t i = 0; i < k->n_fixed && k->mode == LIN_REDUCE; i++, size = 0)
-    check_element(t, r * k->n_fixed + i, tree(t, r, expert, i, &size), size);
+  for (int p = 0; p < t->n_root && k->mode == LIN_REDUCE; p++)
+    for (int64_t i = 0; i < k->n_fixed; i++, size = 0)
+      check_element(t, (p * t->rows.n_row + r) * k->n_fixed + i, tree(t, t->root[p], r, expert, i, &size), size);
   for (int j = 0; j < k->cut.count && k->mode == LIN_MAP; j++) {
     int64_t width = shard_width(&k->cut, k->cut.first + j), y0 = t->rows.n_row * shard_local(&k->cut, k->cut.first + j) + r * width;
     for (int64_t i = 0; i < width; i++, size = 0) check_element(t, y0 + i, chain(t, r, expert, j, i, &size), size);
@@ -136,7 +140,9 @@ static const Shards cuts[] = {
     {.n = 1, .first = 0, .count = 1, .units = 20, .unit = 1},
     {.n = 3, .first = 0, .count = 3, .units = 20, .unit = 1},
     {.n = 5, .first = 0, .count = 5, .units = 5, .unit = 8},
-    {.n = 6, .first = 1, .count = 4, .units = 33, .unit = 1},
+    {.n = 6, .first = 1, .count = 4, .units = 33, .unit = 1}, /* roots: 1, (2 3), 4 */
+    {.n = 7, .first = 3, .count = 4, .units = 5, .unit = 4},  /* blocks of width zero */
+    {.n = 3, .first = 1, .count = 0, .units = 9, .unit = 1},
 };
 
 static Case case_of(int i) {
@@ -148,7 +154,7 @@ static Case case_of(int i) {
                 .n_fixed = 23,
                 .cut = cuts[i / 32]};
 }
-enum { N_CASE = 32 * 4 };
+enum { N_CASE = 32 * 6 };
 
 static void products_equal_loops(void **state) {
   (void)state;
@@ -199,6 +205,7 @@ static void rows_do_not_see_each_other(void **state) {
     Rows less;
     RowGroup group[N_GROUP];
     int64_t n[N_GROUP], row = 0, all = t.rows.n_row;
+    int planes = t.n_root;
     for (int g = 0; g < N_GROUP; g++) n[g] = (group_rows[g] + 2) / 3;
     int64_t some = set_groups(&less, group, n, group_expert);
     less.blocked = true;
@@ -206,7 +213,8 @@ static void rows_do_not_see_each_other(void **state) {
     for (int g = 0; g < N_GROUP; g++)
       for (int64_t r = n[g] - 1; r >= 0; r--, row++) {
         move_row(&t, k.mode == LIN_REDUCE, x, some, row, t.x.p, all, t.group[g].row + 3 * r);
-        move_row(&t, k.mode == LIN_MAP, want, some, row, t.y.p, all, t.group[g].row + 3 * r);
+        for (int p = 0; p < planes; p++)
+          move_row(&t, k.mode == LIN_MAP, want, some, p * some + row, t.y.p, all, p * all + t.group[g].row + 3 * r);
       }
     run_linear(&t, &less, x, y, 2);
     assert_memory_equal(y, want, t.y.n / (size_t)all * (size_t)some);
@@ -214,11 +222,81 @@ static void rows_do_not_see_each_other(void **state) {
   }
 }
 
+/* Blocks dealt to ranks, each writes its roots; merged they are the bits of one rank. Canonical and native rows, empty blocks, empty
+ * ranks. */
+static void ranks_give_the_bits_of_one(void **state) {
+  (void)state;
+  const Shards all[] = {{5, 0, 5, 21, 2}, {8, 0, 8, 5, 4}, {13, 0, 13, 40, 1}, {2, 0, 2, 12, 2}};
+  const int rank_counts[] = {2, 3, 5};
+  for (int i = 0; i < 4 * 3 * 4; i++) {
+    int ranks = rank_counts[i / 4 % 3], n_plane = 0, at = 0;
+    Case k = {.provider = i & 1 ? "auto" : "plain", .f64 = i & 2, .trans = i & 1, .blocked = i / 4 & 1, .mode = LIN_REDUCE, .n_fixed = 23};
+    k.cut = all[i / 12];
+    Rig t, p;
+    open_rig(&t, k);
+    run_linear(&t, &t.rows, t.x.p, t.y.p, 2);
+    const Kernels *kernels = k.f64 ? &kernels_cpu_f64 : &kernels_cpu_f32;
+    size_t z = type_size(k.f64);
+    const void *plane[64];
+    TreeNode node[64];
+    for (int r = 0; r < ranks; r++) {
+      Shards own = {k.cut.n, at, k.cut.n * (r + 1) / ranks - at, k.cut.units, k.cut.unit};
+      int n = linear_roots(&(LinArgs){.cut = own}, node + n_plane);
+      char *y = arena_alloc(&t.arena, (size_t)n * t.y.n, 64);
+      p = t; /* the arena with it: nothing else is taken from either while the rank runs */
+      p.k.cut = own;
+      memcpy(p.offset, t.offset + at, (size_t)own.count * sizeof *p.offset);
+      run_linear(&p, &t.rows, t.x.p + (size_t)(t.rows.n_row * shard_begin(&k.cut, at)) * z, n ? y : NULL, 1 + r % 3);
+      for (int j = 0; j < n; j++) plane[n_plane++] = y + (size_t)j * t.y.n;
+      at = k.cut.n * (r + 1) / ranks;
+    }
+    char *y = arena_alloc(&t.arena, t.y.n, 64);
+    int64_t n = (int64_t)(t.y.n / z);
+    for (int threads = 1; threads <= 2; threads++) {
+      memset(y, 0xff, t.y.n);
+      kernels->tree_merge(&(KCtx){.threads = threads}, y, plane, node, n_plane, 1, n, n, n);
+      assert_memory_equal(y, t.y.p, t.y.n);
+    }
+    kernels->tree_merge(&(KCtx){.threads = 1}, (void *)plane[0], plane, node, n_plane, t.rows.n_row, 23, 23, 23); /* in place, by rows */
+    assert_memory_equal(plane[0], t.y.p, t.y.n);
+    close_rig(&t);
+  }
+}
+
+/* Roots of [lo, hi) of n against the definition, by search: nodes whose leaves are all here and whose parent's are not. */
+static void roots_are_the_largest_local_nodes(void **state) {
+  (void)state;
+  for (int n = 1; n <= 9; n++)
+    for (int units = 1; units <= n; units++)
+      for (int lo = 0; lo <= n; lo++)
+        for (int hi = lo; hi <= n; hi++) {
+          Shards s = {n, lo, hi - lo, units, 3};
+          TreeNode root[TREE_ROOTS] = {{0}};
+          int got = shard_roots(&s, root), want = 0, top = 0;
+          while (1 << top < n) top++;
+          for (int leaf = 0; leaf < n; leaf++) {
+            if (leaf < lo || leaf >= hi || shard_width(&s, leaf) == 0) continue;
+            int level = -1;
+            for (int l = 0; l <= top; l++) {
+              bool inside = true;
+              for (int b = 0; b < n; b++) inside &= b >> l != leaf >> l || shard_width(&s, b) == 0 || (b >= lo && b < hi);
+              if (inside) level = l;
+            }
+            if (want && root[want - 1].level == level && root[want - 1].index == leaf >> level) continue;
+            assert_true(want < got && root[want].level == level && root[want].index == leaf >> level);
+            want++;
+          }
+          assert_int_equal(got, want);
+        }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_equal_loops),
       cmocka_unit_test(threads_change_no_bit),
       cmocka_unit_test(rows_do_not_see_each_other),
+      cmocka_unit_test(ranks_give_the_bits_of_one),
+      cmocka_unit_test(roots_are_the_largest_local_nodes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

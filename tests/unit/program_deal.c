@@ -11,7 +11,7 @@ static void check_deal(const Deal *d, int64_t micro_batch) {
     for (int mb = 0; mb < d->n_mb; mb++) {
       DealShare s = deal_share(d, dp, mb);
       if (s.n) assert_int_equal(s.first, at);
-      assert_true(s.n >= 0 && s.n <= micro_batch && s.n <= deal_max_sequences(d));
+      assert_true(s.n >= 0 && s.n <= micro_batch && s.n <= d->micro_batch);
       at += s.n;
     }
     assert_int_equal(at, all.first + all.n);
@@ -28,32 +28,65 @@ static void sequences_are_dealt_once(void **state) {
   for (int64_t n_seq = 1; n_seq <= 9; n_seq++)
     for (int n_dp = 1; n_dp <= 5; n_dp++)
       for (int64_t mb = 1; mb <= 6; mb++) {
-        Deal d = deal_make(n_seq, 13, mb, 4, n_dp);
+        Mesh m;
+        Err e = {0};
+        assert_true(mesh_init(&m, n_dp, 1, n_dp, 1, 1, 1, 1, &e));
+        Deal d = deal_make(n_seq, 13, mb, 4, &m);
         check_deal(&d, mb);
       }
 }
 
-static void windows_cover_tokens(void **state) {
+/* Every token of a micro-batch is in exactly one rank's own view, its window is whole, and the larger views are unions of the smaller ones. */
+static void check_views(const Deal *d, Arena *a, int mb, int64_t S) {
+  int64_t n_seq = deal_share(d, 0, mb).n;
+  int *owned = ARENA_NEW(a, int, n_seq * S + 1), *in_tp = ARENA_NEW(a, int, n_seq * S + 1);
+  for (int cp = 0; cp < d->n_cp; cp++)
+    for (int tp = 0; tp < d->n_tp; tp++) {
+      DealMb m = deal_mb(d, a, (DealPlace){0, cp, tp}, mb);
+      for (int k = 0; k < N_TOKEN_VIEW; k++) {
+        const TokenView *v = &m.view[k];
+        assert_int_equal(v->seq_start[v->n_seq], v->n_token);
+        assert_int_equal(v->window_start[v->n_window], v->n_token);
+        for (int w = 0; w < v->n_window; w++) {
+          int64_t n = v->window_start[w + 1] - v->window_start[w], at = v->window_number[w] % S;
+          assert_int_equal(at % d->window, 0);
+          assert_int_equal(n, at + d->window < S ? d->window : S - at);
+          assert_int_equal(v->window_number[w] / S, v->window_seq[w] + deal_share(d, 0, mb).first);
+          for (int64_t t = 0; t < n; t++) {
+            assert_int_equal(v->position[v->window_start[w] + t], at + t);
+            if (k == VIEW_OWN) owned[v->window_seq[w] * S + at + t]++;
+            if (k == VIEW_TP && tp == 0) in_tp[v->window_seq[w] * S + at + t]++;
+          }
+        }
+        DealCount c = deal_count(d, (DealPlace){0, cp, tp}, mb, k);
+        assert_true(c.n_token == v->n_token && c.n_window == v->n_window);
+      }
+      assert_int_equal(m.view[VIEW_SEQ].n_token, n_seq * S);
+      assert_int_equal(m.tp_row[tp + 1] - m.tp_row[tp], m.view[VIEW_OWN].n_token);
+      assert_int_equal(m.tp_row[d->n_tp], m.view[VIEW_TP].n_token);
+      for (int64_t t = 0; t < m.view[VIEW_OWN].n_token; t++) assert_int_equal(m.view[VIEW_TP].position[m.tp_row[tp] + t], m.view[VIEW_OWN].position[t]);
+      for (int s = 0; s < m.n_cp_segment; s++)
+        for (int64_t t = 0; t < m.cp_segment[s].n && m.cp_segment[s].cp == cp; t++)
+          assert_int_equal(m.view[VIEW_TP].position[m.cp_segment[s].tp_row + t], (m.cp_segment[s].seq_row + t) % S);
+    }
+  for (int64_t t = 0; t < n_seq * S; t++) assert_true(owned[t] == 1 && in_tp[t] == 1);
+}
+static void windows_are_dealt_once(void **state) {
   (void)state;
   Arena a;
-  arena_open(&a, "deal", 1 << 24);
-  for (int64_t S = 1; S <= 17; S++)
-    for (int64_t window = 1; window <= S; window++) {
-      Deal d = deal_make(5, S, 3, window, 2);
-      TokenView v = deal_tokens(&d, &a, (DealShare){2, 3});
-      assert_int_equal(v.n_token, 3 * S);
-      assert_int_equal(v.first_token, 2 * S);
-      assert_int_equal(v.n_window, 3 * deal_windows_per_seq(&d));
-      assert_int_equal(v.seq_start[v.n_seq], v.n_token);
-      assert_int_equal(v.window_start[v.n_window], v.n_token);
-      for (int w = 0; w < v.n_window; w++) {
-        int64_t first = v.window_start[w], last = v.window_start[w + 1] - 1;
-        assert_true(last >= first && last - first < window);
-        assert_int_equal(first / S, last / S);   /* within one sequence */
-        assert_int_equal(first % S % window, 0); /* at the same places in every sequence */
-      }
-      for (int64_t t = 0; t < v.n_token; t++) assert_int_equal(v.position[t], t % S);
-    }
+  Err e = {0};
+  arena_open(&a, "deal", 1 << 26);
+  for (int cp = 1; cp <= 4; cp++)
+    for (int tp = 1; tp <= 4; tp++)
+      for (int64_t S = 1; S <= 17; S += 4)
+        for (int64_t window = 1; window <= S; window += 2) {
+          ArenaMark mark = arena_mark(&a);
+          Mesh m;
+          assert_true(mesh_init(&m, cp * tp, 1, 1, cp, tp, 1, 1, &e));
+          Deal d = deal_make(3, S, 2, window, &m);
+          for (int mb = 0; mb < d.n_mb; mb++) check_views(&d, &a, mb, S);
+          arena_release(&a, mark);
+        }
   arena_close(&a);
 }
 
@@ -173,7 +206,7 @@ static void names_and_decay(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(sequences_are_dealt_once), cmocka_unit_test(windows_cover_tokens),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(sequences_are_dealt_once), cmocka_unit_test(windows_are_dealt_once),
                                      cmocka_unit_test(parameters_have_one_owner), cmocka_unit_test(names_and_decay)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,12 +145,15 @@ static void bytes_by_hand(void **state) {
   Rig r;
   rig_plan(&r, RIG_ODD, 2, 0, 0, RIG_SETS("numerics.shards=1"));
   enum { LAYERS = 3, MOE = 2, E = 6 };
-  /* blocks: 2 for embed and head each (97 x 16), 6 in a layer (2 gains, q, k, v, o), 3 in the dense FFN, 1 in a router, 1 for the last gain */
-  int64_t dense = 1024 * (2 + 2 + LAYERS * 6 + 3 + MOE * 1 + 1), expert = 1024 * (MOE * E * 3);
-  assert_int_equal(r.job.params.n_flat[PGROUP_DENSE], dense);
-  assert_int_equal(r.job.params.n_flat[PGROUP_EXPERT], expert);
-  int64_t own[2] = {dense / 1024 / 2 * 1024, expert / 2}, stat = 8 * (2 + MOE * (2 + 2 * E));
-  assert_int_equal(r.job.mem.bytes[REGION_P], (dense + expert) * (4 + 8) + (own[0] + own[1]) * 8 + (stat + 63) / 64 * 64);
+  /* blocks of SHARD: 2 for embed and head each (97 x 16), 4 in a layer (q, k, v, o), 3 in the dense FFN; of TOKEN: 2 gains in a layer, 1 in a router, 1 for the
+   * last gain */
+  int64_t shard = 2 + 2 + LAYERS * 4 + 3, token = LAYERS * 2 + MOE + 1, expert = MOE * E * 3, stat = 8 * (2 + MOE * (2 + 2 * E));
+  assert_int_equal(r.job.params.n_flat[PGROUP_SHARD], 1024 * shard);
+  assert_int_equal(r.job.params.n_flat[PGROUP_TOKEN], 1024 * token);
+  assert_int_equal(r.job.params.n_flat[PGROUP_EXPERT], 1024 * expert);
+  assert_int_equal(r.job.params.n_flat[PGROUP_MIRROR], 0);
+  int64_t own = shard / 2 + token / 2 + expert / 2;
+  assert_int_equal(r.job.mem.bytes[REGION_P], 1024 * ((shard + token + expert) * (4 + 8) + own * 8) + (stat + 63) / 64 * 64);
   assert_int_equal(r.job.mem.bytes[REGION_HOST], 2 * 128 + (stat + 63) / 64 * 64); /* 2 sequences of 13 ids: 104 bytes, in lines */
   rig_close(&r);
 }
@@ -189,8 +192,8 @@ static void names_are_stable(void **state) {
   assert_string_equal(text, printed(&b.a, &b.job.train.step));
   static const char *const expected[] = {
       "embed mb0",    "L00.attn.q mb0",  "L02.moe.gate/dW mb1", "L01.moe.dispatch/dX mb0", "L01.moe.route/dX mb1",
-      "loss/dX mb0",  "norm/dW mb0",     "reduce.dense",        "reduce.expert",           "update.expert",
-      "gather.dense", "copy.tokens mb1", "copy.host.statistics"};
+      "loss/dX mb0",  "norm/dW mb0",     "reduce.shard",        "reduce.expert",           "update.expert",
+      "gather.shard", "copy.tokens mb1", "copy.host.statistics"};
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
     if (!strstr(text, expected[i])) fail_msg("no instruction is called \"%s\"", expected[i]);
   rig_close(&a);

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "train/metrics.h"
+#include "train/feed.h"
 #include "train/state.h"
 
 /* Sizes that nothing divides, as in tests/parity/spine.yaml. */
@@ -78,15 +79,19 @@ static inline int32_t rig_token(const Rig *r, int64_t sequence, int64_t position
 }
 
 /* Sequence s of the step is sequence first + s of the test's data. */
-static inline void rig_fill(Rig *r, int which, int64_t first) {
-  const JobStep *s = which == EXEC_TRAIN ? &r->job.train : &r->job.eval;
-  DealShare mine = deal_rank(&s->deal, r->job.dp);
-  int64_t S = s->deal.seq_length;
-  int32_t *token = exec_tokens(r->x, which), *label = exec_labels(r->x, which);
-  for (int64_t i = 0; i < mine.n * S; i++) {
-    token[i] = rig_token(r, first + mine.first + i / S, i % S);
-    label[i] = rig_token(r, first + mine.first + i / S, i % S + 1);
+typedef struct RigFeed { const Rig *r; int64_t first; } RigFeed;
+static inline bool rig_fetch(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
+  (void)e;
+  const RigFeed *f = ctx;
+  for (int64_t t = 0; t < f->r->job.train.deal.seq_length; t++) {
+    token[t] = rig_token(f->r, f->first + seq, t);
+    label[t] = rig_token(f->r, f->first + seq, t + 1);
   }
+  return true;
+}
+static inline void rig_fill(Rig *r, int which, int64_t first) {
+  RigFeed f = {r, first};
+  RIG_MUST(r, feed_step(r->x, &r->job, which, rig_fetch, &f, &r->e));
 }
 
 static inline UpdateArgs rig_update(const Rig *r, int64_t t) {

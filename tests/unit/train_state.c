@@ -186,7 +186,7 @@ static void replicas(void **state) {
     bool same = state_check_replicas(r.x, &r.job, rig_world, &e);
     assert_int_equal(same, ep == 2); /* with ep 2 an expert has one owner: nobody to differ from */
     if (!same) assert_non_null(strstr(e.text, "experts.0.w1"));
-    if (self() == 1) flip_weight(&r, PGROUP_EXPERT), flip_weight(&r, PGROUP_DENSE);
+    if (self() == 1) flip_weight(&r, PGROUP_EXPERT), flip_weight(&r, PGROUP_SHARD);
     Err d = {0};
     assert_false(state_check_replicas(r.x, &r.job, rig_world, &d));
     assert_int_equal(d.code, ERR_MISMATCH);
@@ -263,7 +263,7 @@ static void aux_loss_is_one_at_balance(void **state) {
     rig_open(&r, rig_world, RIG_ODD, 0,
              RIG_SETS(k[i % 3], scope[i / 3], "schedule.name=all_forward", "layout.ep=2", "moe.routing=balanced", "data.seq_length=12"));
     const ParamSet *ps = &r.job.params;
-    float *w = exec_state(r.x, PGROUP_DENSE, STATE_WEIGHT);
+    float *w = exec_state(r.x, PGROUP_TOKEN, STATE_WEIGHT);
     for (int p = 0; p < ps->n; p++)
       if (ps->param[p].kind == PARAM_ROUTER) memset(w + ps->param[p].flat, 0, (size_t)ps->param[p].expert_stride * sizeof *w);
     StepResult s = rig_step(&r, 1);
@@ -284,7 +284,7 @@ static void no_label_moves_nothing(void **state) {
   uint64_t before[N_VIEW];
   for (int v = 0; v < N_VIEW; v++) before[v] = rig_hash(&r, v);
   rig_fill(&r, EXEC_TRAIN, 5);
-  for (int64_t i = 0; i < deal_rank(&r.job.train.deal, r.job.dp).n * 13; i++) exec_labels(r.x, EXEC_TRAIN)[i] = -100;
+  for (int64_t i = 0; i < deal_rank(&r.job.train.deal, r.job.place.dp).n * 13; i++) exec_labels(r.x, EXEC_TRAIN)[i] = -100;
   UpdateArgs u = rig_update(&r, 2);
   StepResult s;
   exec_run(r.x, EXEC_TRAIN, &u, &s);
