@@ -26,6 +26,7 @@ typedef struct TokenFile {
   int width;                         /* bytes a token takes in the file */
   const void *map;
   size_t map_bytes;
+  int fd;
   const void *impl;                  /* the format's own */
 } TokenFile;
 
@@ -37,7 +38,8 @@ typedef struct TokenFile {
  * ERR_DATA: file, what is wrong, where, what to do. */
 bool token_file_open(TokenFile *f, Arena *a, const char *path, TokenFormat format, int64_t vocab, Err *e);
 void token_file_close(TokenFile *f);
-/* Tokens first .. first + n - 1, first + n <= n_token. ERR_DATA: a token not below vocab, with its place. */
+/* Tokens first .. first + n - 1, first + n <= n_token. ERR_DATA: a token not below vocab, with its place; a file that has shrunk since it was opened, a disk
+ * that fails. */
 bool token_file_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out /* [n] */, Err *e);
 const char *token_format_name(TokenFormat f);   /* "megatron", "u16", "u32", "text", "auto": the values of data.format */
 

@@ -21,6 +21,7 @@ typedef struct Mapping {
   const char *path;
   const void *p;
   size_t bytes;
+  int fd; /* stays open, so that the file can be asked for its size */
 } Mapping;
 /* Maps a whole regular file that is not empty. */
 bool file_map(Mapping *m, const char *path, Err *e);
@@ -31,6 +32,8 @@ bool flat_open(TokenFile *f, const TokenType *type, Err *e); /* whole file = tok
 bool text_open(TokenFile *f, Arena *a, Err *e);
 bool megatron_open(TokenFile *f, Arena *a, Err *e);
 void text_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out);
+/* Bytes [*from, *to) of the file hold tokens first .. first + n - 1. n > 0 */
+void text_span(const TokenFile *f, int64_t first, int64_t n, size_t *from, size_t *to);
 /* Tokens of document d, its end included. */
 void text_document(const TokenFile *f, int64_t d, int64_t *first, int64_t *n);
 /* X.bin and X.idx from X, X.bin or X.idx. */

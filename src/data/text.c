@@ -85,3 +85,11 @@ void text_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out) {
     if (t == mark && t < first + n) *out++ = BYTE_EOD, t++;
   }
 }
+
+/* A document's end mark is no byte: the place behind it stands for it. */
+void text_span(const TokenFile *f, int64_t first, int64_t n, size_t *from, size_t *to) {
+  const TextIndex *x = f->impl;
+  int64_t a = document_of(x, first), b = document_of(x, first + n - 1), end = x->byte[b] - x->token[b] + first + n;
+  *from = (size_t)(x->byte[a] - x->token[a] + first);
+  *to = (size_t)end < f->map_bytes ? (size_t)end : f->map_bytes;
+}

@@ -66,6 +66,7 @@ static bool map_open_file(Mapping *m, int fd, Err *e) {
   if (p == MAP_FAILED) return err_set(e, ERR_DATA, "%s: cannot be mapped: %s", m->path, strerror(errno));
   m->p = p;
   m->bytes = (size_t)st.st_size;
+  m->fd = fd;
   return true;
 }
 
@@ -74,12 +75,14 @@ bool file_map(Mapping *m, const char *path, Err *e) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe without a writer would block */
   if (fd < 0) return err_set(e, ERR_DATA, "%s: %s", path, strerror(errno));
   bool ok = map_open_file(m, fd, e);
-  close(fd);
+  if (!ok) close(fd);
   return ok;
 }
 
 void file_unmap(const Mapping *m) {
-  if (m->p) CHECK(munmap((void *)(uintptr_t)m->p, m->bytes) == 0, "%s: munmap: %s", m->path, strerror(errno));
+  if (!m->p) return;
+  CHECK(munmap((void *)(uintptr_t)m->p, m->bytes) == 0, "%s: munmap: %s", m->path, strerror(errno));
+  close(m->fd);
 }
 
 /* ---- formats ---- */
@@ -97,6 +100,11 @@ bool flat_open(TokenFile *f, const TokenType *type, Err *e) {
 
 static void flat_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out) {
   ((const TokenType *)f->impl)->widen(f->map, first, n, out);
+}
+
+static void flat_span(const TokenFile *f, int64_t first, int64_t n, size_t *from, size_t *to) {
+  *from = (size_t)(first * f->width);
+  *to = (size_t)((first + n) * f->width);
 }
 
 static int64_t flat_scan(const TokenFile *f, int64_t first, int64_t n, int64_t *max) {
@@ -124,14 +132,15 @@ typedef struct FormatRow {
   bool (*open)(TokenFile *f, Arena *a, Err *e);
   int64_t (*scan)(const TokenFile *f, int64_t first, int64_t n, int64_t *max); /* as in TokenType */
   void (*read)(const TokenFile *f, int64_t first, int64_t n, int32_t *out);
+  void (*span)(const TokenFile *f, int64_t first, int64_t n, size_t *from, size_t *to); /* as text_span */
 } FormatRow;
 
 static const FormatRow format_rows[] = {
-    [TOK_MEGATRON] = {"megatron", NULL, megatron_open, flat_scan, flat_read},
-    [TOK_U16] = {"u16", ".u16", u16_open, flat_scan, flat_read},
-    [TOK_U32] = {"u32", ".u32", u32_open, flat_scan, flat_read},
-    [TOK_TEXT] = {"text", ".txt", text_open, text_scan, text_read},
-    [TOK_AUTO] = {"auto", NULL, NULL, NULL, NULL},
+    [TOK_MEGATRON] = {"megatron", NULL, megatron_open, flat_scan, flat_read, flat_span},
+    [TOK_U16] = {"u16", ".u16", u16_open, flat_scan, flat_read, flat_span},
+    [TOK_U32] = {"u32", ".u32", u32_open, flat_scan, flat_read, flat_span},
+    [TOK_TEXT] = {"text", ".txt", text_open, text_scan, text_read, text_span},
+    [TOK_AUTO] = {"auto", NULL, NULL, NULL, NULL, NULL},
 };
 
 const char *token_format_name(TokenFormat f) { return format_rows[f].name; }
@@ -185,19 +194,37 @@ bool token_file_open(TokenFile *f, Arena *a, const char *path, TokenFormat forma
   TRY(file_map(&m, f->path, e));
   f->map = m.p;
   f->map_bytes = m.bytes;
+  f->fd = m.fd;
   if (open_mapped(f, a, e)) return true;
   token_file_close(f);
   return false;
 }
 
 void token_file_close(TokenFile *f) {
-  file_unmap(&(Mapping){f->path, f->map, f->map_bytes});
+  file_unmap(&(Mapping){f->path, f->map, f->map_bytes, f->fd});
   f->map = NULL;
+}
+
+/* A file that shrinks, or a disk that fails, would end the process by a signal when its bytes are touched: the size is asked for and the pages are fetched
+ * before (Linux 5.14; an older kernel refuses, which is no error). What is lost between here and the read cannot be helped. */
+static bool check_readable(const TokenFile *f, int64_t first, int64_t n, Err *e) {
+  struct stat st;
+  if (fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < f->map_bytes)
+    return err_set(e, ERR_DATA, "%s: had %zu bytes when it was opened and has %lld now: it was changed while in use", f->path, f->map_bytes,
+                   (long long)st.st_size);
+  size_t from, to, page = (size_t)sysconf(_SC_PAGESIZE);
+  format_rows[f->format].span(f, first, n, &from, &to);
+  from = from / page * page;
+  char *p = (char *)(uintptr_t)f->map + from;
+  if (madvise(p, to - from, MADV_POPULATE_READ) == 0 || (errno != EFAULT && errno != EHWPOISON && errno != EIO)) return true;
+  return err_set(e, ERR_DATA, "%s: bytes %zu to %zu cannot be read: %s", f->path, from, to,
+                 errno == EFAULT ? "the disk failed, or the file was changed" : strerror(errno));
 }
 
 bool token_file_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out, Err *e) {
   CHECK(first >= 0 && n >= 0 && first <= f->n_token - n, "%s: tokens %" PRId64 " to %" PRId64 " of %" PRId64, f->path, first, first + n,
         f->n_token);
+  if (n > 0) TRY(check_readable(f, first, n, e));
   TokenFile look = *f; /* what a look at the tokens finds stays with it: the file is const */
   TRY(check_tokens(&look, first, n, e));
   format_rows[f->format].read(f, first, n, out);

@@ -120,7 +120,7 @@ void value_hash_write(const ValueHash *h, Session *s, Metrics *m, int64_t it) {
     fprintf(m->json, "},\"sequence_hash\":[");
     for (int64_t i = 0; i < n_seq; i++) fprintf(m->json, "%s\"%016llx\"", i ? "," : "", (unsigned long long)sequence[i]);
     fprintf(m->json, "]}\n");
-    fflush(m->json);
+    metrics_line_end(m);
   }
   arena_release(s->arena, mark);
 }
@@ -146,6 +146,6 @@ void tensor_hash_write(Session *s, Metrics *m, int64_t it) {
     }
     fputc('}', m->json);
   }
-  if (m->json) fprintf(m->json, "}}\n"), fflush(m->json);
+  if (m->json) fprintf(m->json, "}}\n"), metrics_line_end(m);
   arena_release(s->arena, mark);
 }

@@ -1,5 +1,6 @@
 #include "train/metrics.h"
 
+#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -58,6 +59,14 @@ bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it
   return true;
 }
 
+void metrics_line_end(Metrics *m) {
+  bool fails = fault_fails(world_fault(m->world), FAULT_LOG_WRITE, NULL);
+  if (fflush(m->json) == 0 && !ferror(m->json) && !fails) return;
+  const char *why = fails ? "a test said so" : strerror(errno);
+  log_line(m->log, "warning: log.metrics: %s cannot be written: %s; the run goes on without it", m->job->c->log.metrics, why);
+  metrics_close(m);
+}
+
 void metrics_close(Metrics *m) {
   if (m->json) fclose(m->json);
   m->json = NULL;
@@ -106,7 +115,7 @@ static void step_json(Metrics *m, const StepResult *r, const RouterStats *s, int
   json_number(m->json, "mfu", mfu);
   json_number(m->json, "moe/load_max_over_mean", s->load_max);
   fprintf(m->json, ",\"memory/device\":%zu,\"memory/host\":%zu,\"time\":%.3f}\n", m->job->mem.device, m->job->mem.host, timer_unix());
-  fflush(m->json);
+  metrics_line_end(m);
 }
 
 static char *time_left(Arena *a, double seconds) {
@@ -145,7 +154,7 @@ void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
     fprintf(m->json, "{\"iteration\":%lld", (long long)it);
     json_number(m->json, "lm loss validation", loss);
     fprintf(m->json, ",\"validation_tokens\":%lld}\n", (long long)n_token);
-    fflush(m->json);
+    metrics_line_end(m);
   }
   m->last = timer_now(), m->last_it = it;
 }
@@ -156,10 +165,10 @@ void metrics_hash(Metrics *m, int64_t it, uint64_t weight, uint64_t grad, uint64
   if (!m->json) return;
   fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%016llx\",\"m\":\"%016llx\",\"v\":\"%016llx\"}}\n", (long long)it,
           (unsigned long long)weight, (unsigned long long)grad, (unsigned long long)moment1, (unsigned long long)moment2);
-  fflush(m->json);
+  metrics_line_end(m);
 }
 
 void metrics_event(Metrics *m, int64_t it, const char *event, const char *detail) {
   log_line(m->log, "step %lld | %s%s%s", (long long)it, event, *detail ? ": " : "", detail);
-  if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"event\":\"%s\"}\n", (long long)it, event), fflush(m->json);
+  if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"event\":\"%s\"}\n", (long long)it, event), metrics_line_end(m);
 }

@@ -15,6 +15,8 @@ typedef struct Metrics {
 /* Opens the JSONL file (appends); ERR_CONFIG when it can't. Collective: measures the GEMM peak of all ranks at once. */
 bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it, Err *e);
 void metrics_close(Metrics *m);
+/* After each line written to m->json. A file that cannot be written (a full disk) is said once and closed: m->json is NULL then, and the run goes on. */
+void metrics_line_end(Metrics *m);
 /* After iteration `it`: `seconds` in its exec_run. Prints every log.interval iterations. */
 void metrics_step(Metrics *m, const StepResult *r, int64_t it, int64_t consumed, double lr);
 void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token);

@@ -1,6 +1,6 @@
 # Death, damage, hangs and NaN at every point: fire_*.sh run `etalon train` itself.
 string(REPLACE ";" " " fire_mpirun "${ETALON_MPIRUN}")
-foreach(name kill)
+foreach(name kill run)
   etalon_test(NAME fire_${name} KIND fault RANKS 2 TIMEOUT 120 COMMAND ${CMAKE_SOURCE_DIR}/tests/fault/fire_${name}.sh $<TARGET_FILE:etalon> "${fire_mpirun}"
     ${CMAKE_BINARY_DIR}/fire/${name})
 endforeach()

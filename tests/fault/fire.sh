@@ -7,7 +7,7 @@ mkdir -p "$work" && cd "$work" || exit 2
 rm -rf ./*
 n_bad=0
 
-tokens() { for ((i = 0; i < $1; i++)); do printf "\\x$(printf %02x $(((i * 37 + i * i) % $2)))\\0"; done; }
+tokens() { for ((i = 0; i < $1; i++)); do printf '%b' "\\x$(printf %02x $(((i * 37 + i * i) % $2)))\\0"; done; }
 tokens 157 61 >tokens.u16
 cat >tiny.yaml <<END
 model: {model_type: mixtral, vocab_size: 61, hidden_size: 16, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, intermediate_size: 20,
