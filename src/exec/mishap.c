@@ -27,10 +27,9 @@ static Reals reals_of(const Exec *x, const StepRun *r, BufId b) {
   const Step *s = r->s;
   if (b == NO_BUF || (s->buf[b].kind != BUF_VALUE && s->buf[b].kind != BUF_GRAD)) return (Reals){0};
   const Buf *f = &s->buf[b];
-  const Value *v = &s->p->val[f->val];
+  const Value *v = &s->chunk[f->chunk]->val[f->val];
   if (v->dtype != DT_F32 && v->dtype != DT_F64) return (Reals){0};
-  int64_t n_row = v->rows_from == NO_VAL ? 0 : r->n_row[f->mb * s->n_plan + s->plan_number[v->rows_from]];
-  return (Reals){exec_ptr(x, s, b), buf_bytes(s, f, r->view[f->mb].n_token, n_row), v->dtype};
+  return (Reals){exec_ptr(x, s, b), buf_bytes(s, f, r->mb, r->n_row), v->dtype};
 }
 
 /* What an instruction writes: values forward, gradients backward. */

@@ -10,30 +10,33 @@ static bool exists(const Config *c, const CheckTap *row, int layer) {
   return !moe || config_layer_is_moe(&c->model, layer);
 }
 
-static void add(Collect *c, const Program *p, Arena *a, const CheckTap *row, int layer) {
+static void add(Collect *c, const Step *s, Arena *a, const CheckTap *row, int layer) {
   Collected *x = &c->item[c->n];
   *x = (Collected){.value = layer < 0 ? row->value : arena_printf(a, "L%02d.%s", layer, row->value), .row = row, .layer = layer};
-  for (ValId v = 0; v < p->n_val; v++) {
-    const Value *val = &p->val[v];
-    if ((val->kind != VAL_ACT && val->kind != VAL_INDEX) || strcmp(val->name, x->value)) continue;
-    x->width = full_width(val);
-    c->of[v] = c->n;
-  }
+  for (int k = 0; k < s->n_chunk; k++)
+    for (ValId v = 0; v < s->chunk[k]->n_val; v++) {
+      const char *name = tap_name(a, s->chunk[k], v);
+      if (!name || strcmp(name, x->value)) continue;
+      x->width = full_width(&s->chunk[k]->val[v]);
+      c->of[k][v] = c->n;
+    }
   x->integer = row->judge == JUDGE_EQUAL;
   c->n++;
 }
 
 void collect_open(Collect *c, const Job *j, World *w, Arena *a) {
-  const Program *p = &j->train.program;
+  const Step *s = &j->train.step;
   int n_layer = (int)j->c->model.num_hidden_layers;
   *c = (Collect){.map = tap_map(j, &j->train),
                  .item = ARENA_NEW(a, Collected, CHECK_TAPS * (n_layer + 1)),
-                 .of = ARENA_NEW(a, int, p->n_val),
                  .n_token = j->train.deal.n_seq * j->train.deal.seq_length};
-  for (ValId v = 0; v < p->n_val; v++) c->of[v] = -1;
+  for (int k = 0; k < s->n_chunk; k++) {
+    c->of[k] = ARENA_NEW(a, int, s->chunk[k]->n_val);
+    for (ValId v = 0; v < s->chunk[k]->n_val; v++) c->of[k][v] = -1;
+  }
   for (int k = 0; k < CHECK_TAPS; k++)
     for (int layer = check_tap[k].layered ? 0 : -1; layer < (check_tap[k].layered ? n_layer : 0); layer++)
-      if (exists(j->c, &check_tap[k], layer)) add(c, p, a, &check_tap[k], layer);
+      if (exists(j->c, &check_tap[k], layer)) add(c, s, a, &check_tap[k], layer);
   uint64_t *width = ARENA_NEW(a, uint64_t, c->n);
   for (int i = 0; i < c->n; i++) width[i] = (uint64_t)c->item[i].width;
   comm_allreduce_max_u64(w, AXES_WORLD, width, c->n);
@@ -53,9 +56,10 @@ static uint64_t bits_of(const void *data, DType t, int64_t i) {
 
 void collect_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row) {
   Collect *c = ctx;
-  if (c->of[v] < 0) return;
-  const Collected *x = &c->item[c->of[v]];
-  const Value *val = &s->p->val[v];
+  int item = c->of[i->chunk][v];
+  if (item < 0) return;
+  const Collected *x = &c->item[item];
+  const Value *val = &s->chunk[i->chunk]->val[v];
   const Shards *cut = &val->cut;
   for (int64_t r = 0; r < n_row; r++) {
     uint64_t *to = x->bits + tap_token(&c->map, s, i, v, r) * x->width;

@@ -10,7 +10,7 @@ typedef struct Collected {
   bool integer;
   int64_t width; uint64_t *bits;       /* [tokens of the batch, width] FP64 or int64 bit patterns */
 } Collected;
-typedef struct Collect { TapMap map; Collected *item; int n; int *of /* [n_val] item, or -1 */; int64_t n_written, n_token; } Collect;
+typedef struct Collect { TapMap map; Collected *item; int n; int *of[STEP_MAX_CHUNK]; int64_t n_written, n_token; } Collect;
 
 /* Collective: every value of check_tap that the model has. */
 void collect_open(Collect *c, const Job *j, World *w, Arena *a);

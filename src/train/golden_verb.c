@@ -1,9 +1,11 @@
 #include "train/golden_verb.h"
 
+
 #include <string.h>
 
 #include "ckpt/golden_write.h"
 #include "train/collect.h"
+#include "train/feed.h"
 #include "train/metrics.h"
 #include "train/session.h"
 #include "train/state.h"
@@ -174,6 +176,16 @@ static void put_values(GoldenRun *g, Err *e) {
   }
 }
 
+typedef struct Stored { const int32_t *token, *label; int64_t seq; } Stored;
+static bool fetch_stored(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
+  (void)e;
+  const Stored *s = ctx;
+  memcpy(token, s->token + seq * s->seq, (size_t)s->seq * sizeof *token);
+  memcpy(label, s->label + seq * s->seq, (size_t)s->seq * sizeof *label);
+  return true;
+}
+
+
 /* ---- steps ----------------------------------------------------------------------------------------------------------------------- */
 /* The whole batch of a step, on every rank; then the rank's share as input of exec. */
 static bool feed(GoldenRun *g, int64_t step, Err *e) {
@@ -188,9 +200,8 @@ static bool feed(GoldenRun *g, int64_t step, Err *e) {
     for (int64_t i = 0; i < B * S; i++) wide[i] = k ? label[i] : token[i];
     golden_put_i64(g->out, arena_printf(g->arena, "steps/%lld/%s", (long long)step, k ? "labels" : "tokens"), 2, dims, wide, e);
   }
-  DealShare mine = deal_rank(&g->s.job.train.deal, g->s.job.dp);
-  memcpy(exec_tokens(g->s.x, EXEC_TRAIN), token + mine.first * S, (size_t)(mine.n * S) * sizeof *token);
-  memcpy(exec_labels(g->s.x, EXEC_TRAIN), label + mine.first * S, (size_t)(mine.n * S) * sizeof *label);
+  Stored stored = {token, label, S};
+  feed_step(g->s.x, &g->s.job, EXEC_TRAIN, fetch_stored, &stored, e);
   arena_release(g->arena, mark);
   return world_agree(g->world, e);
 }
