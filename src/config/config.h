@@ -45,7 +45,7 @@ typedef struct Config {
   struct { int64_t device_limit, host_limit; bool guard; } memory;   /* bytes; 0: no limit */
   struct { char *name; int64_t threads; GemmProvider gemm; } device;
   struct { char *dir; int64_t save_interval /* 0: at the end only */, keep_last /* 0: all */; bool save_final, async; int64_t compress /* 0: no; zlib's level */; } checkpoint;
-  struct { int64_t interval, hash_interval; bool hash_values; char *metrics; } log;    /* metrics: JSONL path; empty: none */
+  struct { int64_t interval, hash_interval; bool hash_values; char *metrics, *tensorboard; int64_t router_interval; } log;    /* metrics: JSONL path; empty: none */
 } Config;
 
 typedef struct ConfigSource { const char *file; int line; } ConfigSource;   /* file NULL: default; "--set": command line; "derived": config_resolve */

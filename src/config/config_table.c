@@ -159,6 +159,8 @@ static const ConfigKey table[] = {
     INT(log, interval, 1, MAX_STEPS, "1", "steps between lines"),
     INT(log, hash_interval, 0, MAX_STEPS, "0", "steps between hashes of weights, gradients and moments, of every tensor in log.metrics; 0: none"),
     BOOL(log, hash_values, "false", "at those steps log.metrics also has hashes of every value of the forward pass, and of every sequence: slow"),
+    INT(log, router_interval, 0, MAX_STEPS, "0", "steps between statistics of every layer's router (rows per expert, entropy, largest violation); 0: none"),
+    TEXT(log, tensorboard, "", "directory for TensorBoard's event files; empty: none"),
     TEXT(log, metrics, "", "file of one JSON object per step; empty: none"),
 };
 /* clang-format on */

@@ -54,9 +54,15 @@ bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it
     m->json = fopen(path, "a");
     if (!m->json) err_set(e, ERR_CONFIG, "log.metrics: cannot write \"%s\": %m; give a path whose directory exists", path);
   }
+  if (log->speaks) tensorboard_open(&m->tb, j->arena, j->c->log.tensorboard, e);
   TRY(world_agree(w, e));
   m->start = m->last = timer_now();
   return true;
+}
+
+static void json_close(Metrics *m) {
+  if (m->json) fclose(m->json);
+  m->json = NULL;
 }
 
 void metrics_line_end(Metrics *m) {
@@ -64,12 +70,12 @@ void metrics_line_end(Metrics *m) {
   if (fflush(m->json) == 0 && !ferror(m->json) && !fails) return;
   const char *why = fails ? "a test said so" : strerror(errno);
   log_line(m->log, "warning: log.metrics: %s cannot be written: %s; the run goes on without it", m->job->c->log.metrics, why);
-  metrics_close(m);
+  json_close(m);
 }
 
 void metrics_close(Metrics *m) {
-  if (m->json) fclose(m->json);
-  m->json = NULL;
+  json_close(m);
+  tensorboard_close(&m->tb);
 }
 
 RouterStats metrics_router(const Job *j, const StepResult *r) {
@@ -96,24 +102,28 @@ RouterStats metrics_router(const Job *j, const StepResult *r) {
   return s;
 }
 
-static void json_number(FILE *f, const char *name, double v) {
-  if (isfinite(v)) fprintf(f, ",\"%s\":%.9g", name, v);
-  else fprintf(f, ",\"%s\":null", name);
+/* A number of iteration `it`, wherever numbers go. NaN and infinity have no place in JSON: null. */
+static void put_number(Metrics *m, int64_t it, const char *name, double v) {
+  tensorboard_put(&m->tb, it, name, v);
+  if (!m->json) return;
+  if (isfinite(v)) fprintf(m->json, ",\"%s\":%.9g", name, v);
+  else fprintf(m->json, ",\"%s\":null", name);
 }
 
-static void step_json(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, double rate, double mfu) {
+static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, double rate, double mfu) {
+  if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"consumed_samples\":%lld", (long long)it, (long long)consumed);
+  put_number(m, it, "lm loss", r->loss);
+  put_number(m, it, "load_balancing_loss", s->aux);
+  put_number(m, it, "z_loss", s->z);
+  put_number(m, it, "learning-rate", lr);
+  put_number(m, it, "grad-norm", r->grad_norm);
+  if (m->json) fprintf(m->json, ",\"skipped\":%d,\"tokens\":%lld", r->fault || !r->n_valid, (long long)r->n_valid);
+  put_number(m, it, "throughput/tokens_per_sec", rate);
+  put_number(m, it, "tflops", mfu * m->peak_flops * 1e-12);
+  put_number(m, it, "mfu", mfu);
+  put_number(m, it, "moe/load_max_over_mean", s->load_max);
+  tensorboard_flush(&m->tb);
   if (!m->json) return;
-  fprintf(m->json, "{\"iteration\":%lld,\"consumed_samples\":%lld", (long long)it, (long long)consumed);
-  json_number(m->json, "lm loss", r->loss);
-  json_number(m->json, "load_balancing_loss", s->aux);
-  json_number(m->json, "z_loss", s->z);
-  json_number(m->json, "learning-rate", lr);
-  json_number(m->json, "grad-norm", r->grad_norm);
-  fprintf(m->json, ",\"skipped\":%d,\"tokens\":%lld", r->fault || !r->n_valid, (long long)r->n_valid);
-  json_number(m->json, "throughput/tokens_per_sec", rate);
-  json_number(m->json, "tflops", mfu * m->peak_flops * 1e-12);
-  json_number(m->json, "mfu", mfu);
-  json_number(m->json, "moe/load_max_over_mean", s->load_max);
   fprintf(m->json, ",\"memory/device\":%zu,\"memory/host\":%zu,\"time\":%.3f}\n", m->job->mem.device, m->job->mem.host, timer_unix());
   metrics_line_end(m);
 }
@@ -144,18 +154,16 @@ void metrics_step(Metrics *m, const StepResult *r, int64_t it, int64_t consumed,
            r->fault ? " | NOT FINITE, skipped" : !r->n_valid ? " | no label counts, skipped" : "");
   log_bar(m->log, (double)it / (double)c->train.train_iters, "");
   arena_release(a, mark);
-  step_json(m, r, &s, it, consumed, lr, rate, mfu);
+  put_step(m, r, &s, it, consumed, lr, rate, mfu);
   m->last = timer_now(), m->last_it = it;
 }
 
 void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
   log_line(m->log, "step %lld | validation loss %.6f over %lld tokens", (long long)it, loss, (long long)n_token);
-  if (m->json) {
-    fprintf(m->json, "{\"iteration\":%lld", (long long)it);
-    json_number(m->json, "lm loss validation", loss);
-    fprintf(m->json, ",\"validation_tokens\":%lld}\n", (long long)n_token);
-    metrics_line_end(m);
-  }
+  if (m->json) fprintf(m->json, "{\"iteration\":%lld", (long long)it);
+  put_number(m, it, "lm loss validation", loss);
+  tensorboard_flush(&m->tb);
+  if (m->json) fprintf(m->json, ",\"validation_tokens\":%lld}\n", (long long)n_token), metrics_line_end(m);
   m->last = timer_now(), m->last_it = it;
 }
 

@@ -3,16 +3,18 @@
 #define ETALON_METRICS_H
 #include "base/log.h"
 #include "train/job.h"
+#include "train/tensorboard.h"
 
 typedef struct Metrics {
-  Log *log; FILE *json;
+  Log *log; FILE *json;             /* NULL: none, or not this rank */
+  TensorBoard tb;
   const Job *job; World *world;
   double model_flops;               /* of the whole world, one step */
   double peak_flops;                /* measured GEMM peak, sum over ranks; FLOP/s */
   double start, last; int64_t first_it, last_it;
 } Metrics;
 
-/* Opens the JSONL file (appends); ERR_CONFIG when it can't. Collective: measures the GEMM peak of all ranks at once. */
+/* Opens the JSONL file (appends) and TensorBoard's; ERR_CONFIG when it can't. Collective: measures the GEMM peak of all ranks at once. */
 bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it, Err *e);
 void metrics_close(Metrics *m);
 /* After each line written to m->json. A file that cannot be written (a full disk) is said once and closed: m->json is NULL then, and the run goes on. */

@@ -1,5 +1,7 @@
 #include "train/watch.h"
 
+#include "train/router_log.h"
+
 static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
 
 static bool hashes_values(const Watch *w, int64_t it) { return w->s->c->log.hash_values && every(it, w->s->c->log.hash_interval); }
@@ -21,9 +23,10 @@ void watch_before(Watch *w, int64_t it) {
 }
 
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
-  (void)r, (void)e;
+  (void)e;
   exec_set_tap(w->s->x, NULL, NULL);
   if (hashes_values(w, it)) value_hash_write(&w->values, w->s, w->m, it);
   if (every(it, w->s->c->log.hash_interval)) tensor_hash_write(w->s, w->m, it);
+  if (every(it, w->s->c->log.router_interval)) router_log_write(w->m, r, it);
   return true;
 }

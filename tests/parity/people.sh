@@ -114,6 +114,14 @@ says 7 'first in step1/grads/lm_head.weight 1 of 1552' compare "$golden" g.h5 --
 "$alter" g.h5 add step1/layers/1/topk_idx 1
 says 7 'first in step1/layers/1/topk_idx 1 of 52' compare "$golden" g.h5 --tolerance 1e-8
 
+# Two of four experts take all 96 tokens of a step: figures by hand.
+run 2 train "$config" --set train.train_iters=2 --set moe.routing=all_to_one --set log.router_interval=2 --set log.metrics=f.jsonl --set data.valid= \
+  --set log.interval=1 --set log.tensorboard=tb --set checkpoint.save_final=false >log || fail 'router statistics' "$(cat log)"
+same 'router statistics' '"tokens_min":0,"tokens_max":96,"tokens_mean":48,"cv":1,"entropy":0.5,"max_violation":1' \
+  "$(sed -nE 's/^\{"iteration":2,"router":\[\{"layer":0,(.*),"score_entropy.*,"dropped":0\}\]\}$/\1/p' f.jsonl)"
+same 'TensorBoard: the tags' "2 lm loss, 1 router/L00/entropy" \
+  "$(grep -ao 'lm loss' tb/events.out.tfevents.* | wc -l) lm loss, $(grep -ao router/L00/entropy tb/events.out.tfevents.* | wc -l) router/L00/entropy"
+
 # Golden files of our own: the same on every layout, what check computes, and what the straight-line second opinion computes.
 small=(--set data.seq_length=10 --set train.global_batch_size=3 --set model.initializer_range=0.2 --set model.router_z_loss_coef=0.01)
 says 0 '4 steps of 3 x 10 tokens, 22 tensors' golden "$config" ./g1.h5 --steps 4 "${small[@]}"

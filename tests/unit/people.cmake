@@ -1,1 +1,2 @@
 etalon_test(NAME text KIND unit LIBS base)
+etalon_test(NAME tensorboard KIND unit LIBS train)
