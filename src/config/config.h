@@ -38,6 +38,7 @@ typedef struct Config {
   struct { char *train, *valid; DataFormat format; int64_t seq_length; bool shuffle; } data;      /* paths: text, .bin prefix or file */
   struct { int64_t global_batch_size, micro_batch_size /* sequences */, train_iters, seed, eval_interval /* 0: at the end only */;
            double max_minutes /* 0: none */, hang_seconds /* 0: no watchdog */; char *stop_file; int64_t replica_check_interval; bool profile;
+           char *trace; int64_t trace_start, trace_steps;
            char *sample_prompt; int64_t sample_tokens; } train;
   struct { double lr, min_lr, adam_beta1, adam_beta2, adam_eps, weight_decay, clip_grad /* 0: none */; LrDecay lr_decay_style;
            int64_t lr_warmup_iters, lr_decay_iters /* 0: train_iters */, lr_wsd_decay_iters; OnNonfinite on_nonfinite; bool shard /* ZeRO-1 */; } optimizer;

@@ -121,7 +121,10 @@ static const ConfigKey table[] = {
     REAL(train, hang_seconds, 0, 1e9, "600", "stop (exit code 8) when no rank of a host has done anything for this long; 0: wait for ever"),
     TEXT(train, stop_file, "", "save and stop when this file appears (exit code 75); empty: none"),
     INT(train, replica_check_interval, 0, MAX_STEPS, "0", "steps between checks that replicas hold the same weights; 0: never"),
-    BOOL(train, profile, "false", "print where the time of a step went"),
+    BOOL(train, profile, "false", "print at the end where the time went: by op and pass, with GFLOP/s"),
+    TEXT(train, trace, "", "file for a trace of a few steps on all ranks, for ui.perfetto.dev; empty: none"),
+    INT(train, trace_start, 1, MAX_STEPS, "2", "first step of the trace, counted from where this run begins"),
+    INT(train, trace_steps, 1, 1000, "2", "steps in the trace"),
     TEXT(train, sample_prompt, "", "at the end of training print this text as the model continues it (byte tokenizer only); empty: nothing"),
     INT(train, sample_tokens, 1, 1 << 20, "120", "at most this many bytes of continuation; it stops where a document ends"),
 

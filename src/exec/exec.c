@@ -112,7 +112,9 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *result) {
     if (x->o.guard) guard_before(x, r, i);
     double t = timer_now();
     ins_run[i->kind](x, r, i);
-    x->ins_seconds[i->kind] += timer_now() - t;
+    double end = timer_now();
+    x->ins_seconds[i->kind] += end - t;
+    if (x->observer) x->observer(x->observer_ctx, s, n, t, end);
     mishap_after(x, r, n);
     if (x->o.guard) guard_after(x, r, n);
   }
@@ -202,6 +204,7 @@ int32_t *exec_tokens(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x
 const DealMb *exec_geometry(const Exec *x, int which) { return x->run[which].mb; }
 int32_t *exec_labels(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x->run[which].s->host_labels); }
 void *exec_state(Exec *x, ParamGroupId g, StateKind k) { return exec_ptr(x, any_step(x), any_step(x)->state[g][k]); }
+void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx) { x->observer = observer, x->observer_ctx = ctx; }
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx) { x->tap = tap, x->tap_ctx = ctx; }
 const int64_t *exec_rows(const Exec *x, int which) { return x->run[which].n_row; }
 double exec_seconds(const Exec *x, OpKind k, Pass p) { return x->seconds[k][p]; }

@@ -14,6 +14,9 @@ typedef struct ExecStep { Step *step; Deal deal; DealPlace place; /* whose share
 /* Called after a forward kernel for each value it wrote: for `check` and reference files. data: device memory. */
 typedef void ExecTap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row);
 
+/* Called after instruction number `ins` of the list, which ran from `begin` to `end` (timer_now). Copies and sends of other streams: when they were issued. */
+typedef void ExecObserver(void *ctx, const Step *s, int ins, double begin, double end);
+
 typedef struct ExecOptions {
   ExecStep step[EXEC_MAX_STEP];     /* step NULL: not used */
   SlabLayout slab;
@@ -46,6 +49,7 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *r);
  * that is not finite, on this rank. Returns the number of its instruction; -1: all were finite. */
 int exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size);
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx);
+void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx);      /* NULL: none */
 
 /* Parameters and optimizer state. A state's array is flat (params.h): weights and accumulators whole, moments from the first owned element on. */
 typedef enum { VIEW_WEIGHT, VIEW_GRAD, VIEW_M, VIEW_V } StateView;

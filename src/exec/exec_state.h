@@ -25,6 +25,7 @@ struct Exec {
   StepEnv env;
   StepResult result;
   ExecTap *tap; void *tap_ctx;
+  ExecObserver *observer; void *observer_ctx;
   bool searching; int first_bad;    /* exec_find_nonfinite: the first instruction whose output is not finite, or -1 */
   double seconds[N_OP][N_PASS], ins_seconds[N_INS];
 };

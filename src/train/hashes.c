@@ -3,11 +3,14 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "train/named.h"
 #include "train/state.h"
 
 void value_hash_open(ValueHash *h, const Session *s) {
   const JobStep *job = &s->job.train;
-  *h = (ValueHash){.map = tap_map(&s->job, job), .sequence = ARENA_NEW(s->arena, uint64_t, job->deal.n_seq), .n_seq = job->deal.n_seq,
+  *h = (ValueHash){.map = tap_map(&s->job, job),
+                   .sequence = ARENA_NEW(s->arena, uint64_t, job->deal.n_seq),
+                   .n_seq = job->deal.n_seq,
                    .seq_length = job->deal.seq_length};
   for (int c = 0; c < job->step.n_chunk; c++) {
     const Program *p = job->step.chunk[c];
@@ -50,73 +53,28 @@ void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void 
 }
 
 /* ---- values of all ranks --------------------------------------------------------------------------------------------------------- */
-enum { VALUE_NAME = 56 };
-typedef struct NamedHash {
-  char name[VALUE_NAME];
-  uint64_t hash;
-} NamedHash;
-typedef struct NamedList {
-  NamedHash *item;
-  int n, room;
-} NamedList;
-
 static NamedList local_list(const ValueHash *h, const Session *s) {
   const Step *step = &s->job.train.step;
-  NamedList l = {.item = ARENA_NEW(s->arena, NamedHash, step->n_chunk * PROGRAM_MAX_VAL)};
+  int room = 0;
+  for (int c = 0; c < step->n_chunk; c++) room += step->chunk[c]->n_val;
+  NamedList l = named_open(s->arena, room);
   for (int c = 0; c < step->n_chunk; c++)
-    for (ValId v = 0; v < step->chunk[c]->n_val; v++) {
-      if (!h->name[c][v]) continue;
-      NamedHash *n = &l.item[l.n++];
-      snprintf(n->name, sizeof n->name, "%s", h->name[c][v]);
-      n->hash = h->value[c][v];
-    }
+    for (ValId v = 0; v < step->chunk[c]->n_val; v++)
+      if (h->name[c][v]) named_at(&l, h->name[c][v])->v[0] += h->value[c][v];
   return l;
-}
-
-/* Names come in the same order from all ranks of a pipeline stage, so the place of the last one is a good guess. */
-static void merge(NamedList *all, const NamedList *part) {
-  int at = 0;
-  for (int i = 0; i < part->n; i++) {
-    int k = 0;
-    while (k < all->n && strcmp(all->item[(at + k) % all->n].name, part->item[i].name)) k++;
-    if (k < all->n) {
-      at = (at + k) % all->n;
-      all->item[at].hash += part->item[i].hash;
-      at++;
-    } else {
-      CHECK(all->n < all->room, "more than %d values", all->room);
-      all->item[all->n++] = part->item[i];
-    }
-  }
-}
-
-/* Ranks of different stages have different values: each tells its own in turn, first stages first. */
-static NamedList gather_list(const ValueHash *h, Session *s) {
-  NamedList mine = local_list(h, s), all = {.item = ARENA_NEW(s->arena, NamedHash, PROGRAM_MAX_VAL), .room = PROGRAM_MAX_VAL};
-  for (int rank = 0; rank < world_size(s->world); rank++) {
-    int n = mine.n;
-    comm_bcast(s->world, &n, sizeof n, rank);
-    ArenaMark mark = arena_mark(s->arena);
-    NamedList part = {.item = ARENA_NEW(s->arena, NamedHash, n + 1), .n = n};
-    if (rank == world_rank(s->world)) memcpy(part.item, mine.item, (size_t)n * sizeof *mine.item);
-    comm_bcast(s->world, part.item, (size_t)n * sizeof *part.item, rank);
-    merge(&all, &part);
-    arena_release(s->arena, mark);
-  }
-  return all;
 }
 
 void value_hash_write(const ValueHash *h, Session *s, Metrics *m, int64_t it) {
   ArenaMark mark = arena_mark(s->arena);
   int64_t n_seq = s->job.train.deal.n_seq;
-  NamedList all = gather_list(h, s);
+  NamedList mine = local_list(h, s), all = named_sum(s->world, s->arena, &mine);
   uint64_t *sequence = ARENA_NEW(s->arena, uint64_t, n_seq);
   memcpy(sequence, h->sequence, (size_t)n_seq * sizeof *sequence);
   comm_allreduce_u64(s->world, AXES_WORLD, sequence, n_seq);
   if (m->json) {
     fprintf(m->json, "{\"iteration\":%lld,\"value_hash\":{", (long long)it);
     for (int i = 0; i < all.n; i++)
-      fprintf(m->json, "%s\"%s\":\"%016llx\"", i ? "," : "", all.item[i].name, (unsigned long long)all.item[i].hash);
+      fprintf(m->json, "%s\"%s\":\"%016llx\"", i ? "," : "", all.row[i].name, (unsigned long long)all.row[i].v[0]);
     fprintf(m->json, "},\"sequence_hash\":[");
     for (int64_t i = 0; i < n_seq; i++) fprintf(m->json, "%s\"%016llx\"", i ? "," : "", (unsigned long long)sequence[i]);
     fprintf(m->json, "]}\n");

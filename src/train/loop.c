@@ -160,10 +160,10 @@ static bool run(Trainer *t, const char *resume, Err *e) {
   else state_init(t->s.x, &t->s.job);
   stop_open(&t->stop, t->c->train.stop_file, t->c->train.max_minutes);
   TRY(metrics_open(&t->metrics, &t->log, &t->s.job, t->world, t->step, e));
-  TRY(watch_open(&t->watch, &t->s, &t->metrics, e));
+  TRY(watch_open(&t->watch, &t->s, &t->metrics, &t->log, t->step, e));
   TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, t->config_text, &t->metrics, resume ? t->step : -1, e));
   if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
-  TRY(train_loop(t, e));
+  TRY(train_loop(t, e) && watch_end(&t->watch, e));
   log_hash(t);
   return !*t->c->train.sample_prompt || sample_trained(&t->s, &t->log, e);
 }

@@ -2,16 +2,23 @@
 #ifndef ETALON_WATCH_H
 #define ETALON_WATCH_H
 #include "train/hashes.h"
+#include "train/profile.h"
+#include "train/trace.h"
 
 typedef struct Watch {
-  Session *s; Metrics *m;
+  Session *s; Metrics *m; Log *log;
+  int64_t first, it;         /* the iteration that this run begins with; the one that is running */
   TapMux taps;               /* of the step that is about to run */
   ValueHash values;
+  Profile profile;
+  Trace trace;
 } Watch;
 
-/* Collective. s and m must stay where they are. */
-bool watch_open(Watch *w, Session *s, Metrics *m, Err *e);
+/* Collective. s, m and log must stay where they are. done: iterations before this run. */
+bool watch_open(Watch *w, Session *s, Metrics *m, Log *log, int64_t done, Err *e);
 /* Before and after exec_run of iteration `it`. Collective. */
 void watch_before(Watch *w, int64_t it);
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e);
+/* Collective, after the last step and before the session ends: what is told at the end. */
+bool watch_end(Watch *w, Err *e);
 #endif

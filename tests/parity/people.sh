@@ -80,7 +80,7 @@ hashed() {
     --set numerics.dtype=fp64 --set log.metrics="$name.jsonl" --set checkpoint.dir="$name" "$@" >log || fail "$name" "$(tail -n 3 log)"
 }
 hashed a 1
-hashed b 2 --set layout.ep=2 --set train.micro_batch_size=1
+hashed b 4 --set layout.tp=2 --set layout.ep=2 --set train.micro_batch_size=1
 hashed c 1 --set moe.routing=balanced
 says 0 'all equal' compare a.jsonl b.jsonl
 says 0 '66 data sets, all bits equal' compare a b
@@ -122,10 +122,23 @@ same 'router statistics' '"tokens_min":0,"tokens_max":96,"tokens_mean":48,"cv":1
 same 'TensorBoard: the tags' "2 lm loss, 1 router/L00/entropy" \
   "$(grep -ao 'lm loss' tb/events.out.tfevents.* | wc -l) lm loss, $(grep -ao router/L00/entropy tb/events.out.tfevents.* | wc -l) router/L00/entropy"
 
+# Two pipeline stages: every instruction of the plan is in the trace of every step; shares of the profile add up.
+staged=(--set model.num_hidden_layers=2 --set layout.pp=2 --set data.valid= --set checkpoint.save_final=false)
+run 2 train "$config" "${staged[@]}" --set train.train_iters=5 --set train.profile=true --set train.trace=trace.json --set train.trace_start=3 \
+  --set train.trace_steps=2 >log || fail 'trace' "$(cat log)"
+planned() { "$etalon" plan "$config" "${staged[@]}" --ranks 2 --rank "$1" --print | grep -cE '^ +[0-9]+ [a-z]'; }
+if command -v python3 >/dev/null; then
+  python3 "$(dirname "$config")/trace_check.py" trace.json 2 "$(planned 0)" "$(planned 1)" >check 2>&1 || fail 'trace' "$(tail -n 1 check)"
+fi
+grep -q '^profile: 4 steps, mean of 2 ranks' log || fail 'profile' "$(tail -n 60 log)"
+same 'profile: shares' 100 "$(awk '$2 == "all" || /^\(between/ { gsub(/[^0-9. ]/, ""); sum += $1 } END { printf "%.0f", sum }' log)"
+run 1 train "$config" --set train.train_iters=2 --set train.trace=nowhere/t.json --set data.valid= --set checkpoint.save_final=false >log 2>&1
+same 'trace: a path that cannot be written' 2 $?
+
 # Golden files of our own: the same on every layout, what check computes, and what the straight-line second opinion computes.
 small=(--set data.seq_length=10 --set train.global_batch_size=3 --set model.initializer_range=0.2 --set model.router_z_loss_coef=0.01)
 says 0 '4 steps of 3 x 10 tokens, 22 tensors' golden "$config" ./g1.h5 --steps 4 "${small[@]}"
-run 2 golden "$config" g2.h5 --steps 4 "${small[@]}" --set layout.ep=2 --set train.micro_batch_size=1 >log || fail 'golden: 2 ranks' "$(cat log)"
+run 2 golden "$config" g2.h5 --steps 4 "${small[@]}" --set layout.cp=2 --set train.micro_batch_size=1 >log || fail 'golden: 2 ranks' "$(cat log)"
 says 0 'data sets, all bits equal' compare g1.h5 g2.h5
 says 0 'after_last                 22' check g1.h5
 run 2 check g1.h5 --set layout.ep=2 >log || fail 'check: 2 ranks' "$(tail -n 1 log)"

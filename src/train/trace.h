@@ -1,0 +1,22 @@
+/* A trace of a few training steps for Perfetto (ui.perfetto.dev) or chrome://tracing: every instruction of every rank with the name it has
+ * elsewhere (ins_name), pipeline messages as arrows, and memory from the plan's lifetimes. JSON, the Trace Event Format. Called by watch. */
+#ifndef ETALON_TRACE_H
+#define ETALON_TRACE_H
+#include "base/log.h"
+#include "train/session.h"
+
+typedef struct TraceEvent { double begin, end; int ins; int64_t step; } TraceEvent;
+typedef struct Trace {
+  TraceEvent *event; int64_t n, room;
+  size_t (*live)[N_REGION];  /* [n_ins + 1] bytes of buffers that hold something during an instruction */
+  double offset[2];          /* this host's clock minus that of rank 0's, before the first and after the last step; seconds */
+} Trace;
+
+/* Room for n_step steps. */
+void trace_open(Trace *t, const Session *s, int64_t n_step);
+/* Collective: before the first traced step, and after the last (which: 0, 1). Between two barriers, so good to some 10 microseconds. */
+void trace_clock(Trace *t, Session *s, int which);
+void trace_add(Trace *t, int64_t step, int ins, double begin, double end);
+/* Collective: the rank whose log speaks writes the events of all ranks to `path`. ERR_CONFIG: it cannot be written. */
+bool trace_write(const Trace *t, Session *s, const Log *log, const char *path, Err *e);
+#endif
