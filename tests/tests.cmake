@@ -1,5 +1,6 @@
-# etalon_test(NAME x KIND unit|parity|golden|fault|bench|lint [RANKS n] [SOURCE file.c] [LIBS layer...] [COMMAND ...] [TIMEOUT s])
+# etalon_test(NAME x KIND unit|parity|golden|fault|bench|lint|full [RANKS n] [SOURCE file.c] [LIBS layer...] [COMMAND ...] [TIMEOUT s])
 # C tests: tests/KIND/x.c linked with LIBS. RANKS n > 1 (or an MPI layer) runs under mpirun. Benches are built, never run by ctest.
+# full: takes minutes; left out unless asked for: ./run test -C full -L full
 find_library(CMOCKA_LIBRARY cmocka REQUIRED)
 set(ETALON_MPIRUN ${MPIEXEC_EXECUTABLE} -q --oversubscribe --bind-to none)
 function(etalon_test)
@@ -25,7 +26,11 @@ function(etalon_test)
     endif()
   endif()
   if(NOT T_KIND STREQUAL "bench")
-    add_test(NAME ${T_NAME} COMMAND ${cmd})
+    set(when "")
+    if(T_KIND STREQUAL "full")
+      set(when CONFIGURATIONS full)
+    endif()
+    add_test(NAME ${T_NAME} COMMAND ${cmd} ${when})
     set_tests_properties(${T_NAME} PROPERTIES LABELS ${T_KIND} PROCESSORS ${T_RANKS} TIMEOUT ${T_TIMEOUT} SKIP_RETURN_CODE 77
       ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_btl_base_warn_component_unused=0;OMPI_MCA_btl=self,vader")
   endif()
