@@ -45,9 +45,10 @@ int32_t *exec_labels(Exec *x, int which);
 const DealMb *exec_geometry(const Exec *x, int which);     /* [n_mb] */
 /* Collective. n_seq: sequences of this rank's share that are really there (< share only for evaluation's tail: the rest is not run). u: NULL for evaluation. */
 void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *r);
-/* Collective, after a training step with a fault, its inputs filled in again: repeats the step without its update and says in `text` which value was the first
- * that is not finite, on this rank. Returns the number of its instruction; -1: all were finite. */
-int exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size);
+/* Collective, after a training step with a fault, its inputs filled in again: repeats the step without its update and says in `text` which instruction of this
+ * rank was the first to write a value that is not finite. Returns 0 when all were finite here; of several ranks the one with the largest number had it first
+ * (a rank that only received it has a small one). */
+uint64_t exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size);
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx);
 void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx);      /* NULL: none */
 

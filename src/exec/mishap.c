@@ -35,9 +35,17 @@ static Reals reals_of(const Exec *x, const StepRun *r, BufId b) {
 /* What an instruction writes: values forward, gradients backward. */
 static const BufId *outputs(const Ins *i, int *n) {
   bool back = i->kind == INS_KERNEL && i->pass == PASS_BWD_X;
-  bool none = (i->kind != INS_KERNEL && i->kind != INS_SUM) || (i->kind == INS_KERNEL && i->pass == PASS_BWD_W);
-  *n = none ? 0 : back ? MAX_IN : MAX_OUT;
+  bool kernel = i->kind == INS_KERNEL && i->pass != PASS_BWD_W;
+  *n = back ? MAX_IN : kernel || i->kind == INS_SUM || i->kind == INS_RECV ? MAX_OUT : 0;
   return back ? i->d_in : i->out;
+}
+
+/* How likely the fault began here: not where it came with a message from another stage; rather not where ranks of one stage exchange values. */
+static uint64_t suspicion(const StepRun *r, const Ins *i) {
+  static const bool exchanges[N_OP] = {
+      [OP_GATHER] = true, [OP_REDUCE] = true, [OP_DISPATCH] = true, [OP_RETURN] = true, [OP_XENT] = true, [OP_ATTENTION] = true};
+  if (i->kind == INS_RECV) return 0;
+  return i->kind == INS_KERNEL && exchanges[r->s->chunk[i->chunk]->op[i->op].kind] ? 1 : 2;
 }
 
 static bool all_finite(Reals a) {
@@ -90,7 +98,8 @@ void mishap_after(Exec *x, StepRun *r, int n) {
   if (x->searching && x->first_bad < 0 && !output_is_finite(x, r, i)) x->first_bad = n;
 }
 
-int exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size) {
+uint64_t exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size) {
+  const StepRun *run = &x->run[EXEC_TRAIN];
   StepResult r, was = x->result;
   x->searching = true;
   x->first_bad = -1;
@@ -98,6 +107,8 @@ int exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size) {
   x->searching = false;
   x->result = was;
   text[0] = 0;
-  if (x->first_bad >= 0) name_of(x->run[EXEC_TRAIN].s, x->first_bad, text, size);
-  return x->first_bad;
+  if (x->first_bad < 0) return 0;
+  const Ins *i = &run->s->ins[x->first_bad];
+  ins_name(run->s, i, text, size);
+  return suspicion(run, i) << 32 | (uint64_t)(run->s->n_ins - x->first_bad);
 }

@@ -90,8 +90,7 @@ static bool every(int64_t step, int64_t interval) { return interval > 0 && step 
 static bool say_fault(Trainer *t, int64_t it, const UpdateArgs *u, Err *e) {
   char bad[128], where[192] = "every value is finite, so a gradient is too large for its sum";
   TRY(fill_batch(t, e));
-  int n = exec_find_nonfinite(t->s.x, u, bad, sizeof bad);
-  uint64_t mine = n < 0 ? 0 : UINT64_MAX - (uint64_t)n, first = mine;
+  uint64_t mine = exec_find_nonfinite(t->s.x, u, bad, sizeof bad), first = mine;
   comm_allreduce_max_u64(t->world, AXES_WORLD, &first, 1);
   if (first) snprintf(where, sizeof where, "the first value that is not comes from %s on rank %d", bad, world_rank(t->world));
   if (mine == first)
