@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/err.h"
 #include "base/fault.h"
+#include "comm/bytes.h"
 #include "comm/mesh.h"
 #include "comm/pulse.h"
 
@@ -46,7 +47,6 @@ void comm_allgather(World *w, AxisSet axes, void *data, const int64_t *bound, si
 /* Rows of uneven counts. The i-th segment that a sends to b is the i-th that b receives from a; both know its length. Empty segments are legal and send
  * nothing. peer: place in the group, own place included (copied). Rows may be sent to several peers; send and recv do not overlap.
  * CHECK: the lengths agree. */
-typedef struct RowSeg { int peer; int64_t row, n_row; } RowSeg;
 void comm_exchange_rows(World *w, AxisSet axes, const void *send, const RowSeg *send_seg, int n_send, void *recv, const RowSeg *recv_seg, int n_recv, size_t row_bytes);
 
 /* Pipeline messages: a send that does not wait, told by its tag; `slot` (0 .. n_slot-1 of world_set_sends) is free again after comm_sent. Not collective. */
@@ -55,16 +55,8 @@ void comm_send(World *w, AxisSet axes, int peer, int tag, const void *p, size_t 
 void comm_sent(World *w, int slot);
 void comm_recv(World *w, AxisSet axes, int peer, int tag, void *p, size_t bytes);
 
-/* Bytes this rank has sent to others so far, per axis set in the order first used (sets of one never appear): what `plan` predicts.
+/* Bytes this rank has sent to others so far, per axis set in the order first used (sets of one never appear): what `plan` predicts (bytes.h).
  * Fills at most max entries; returns how many there are. */
 typedef struct CommTraffic { AxisSet axes; uint64_t bytes, messages; } CommTraffic;
 int comm_traffic(const World *w, CommTraffic *out, int max);
-
-/* Predictions: bytes that member `self` of a group of `n` sends to others in one call (bound: n + 1 entries). No world needed. */
-enum { COMM_SMALL_BYTES = 4096 };
-uint64_t comm_allreduce_bytes(int64_t n_elem, int n, int self);
-uint64_t comm_allreduce_max_bytes(int64_t n_elem, int n);
-uint64_t comm_alltoall_bytes(size_t block, int n);
-uint64_t comm_allgather_bytes(const int64_t *bound, int n, int self, size_t elem);
-uint64_t comm_exchange_rows_bytes(const RowSeg *send_seg, int n_send, int self, size_t row_bytes);
 #endif

@@ -4,7 +4,7 @@
 
 #include "comm/comm_mpi.h"
 
-enum { SUM_TILE = 1024 /* elements; the running sum stays in the first cache */, STAGE_PART_BYTES = 4096, PART_ALIGN = 8 /* elements */ };
+enum { SUM_TILE = 1024 }; /* elements; the running sum stays in the first cache */
 
 /* out = ((part_0 + part_1) + part_2) + ...; out may be one of the parts. */
 #define DEFINE_SUM(T, NAME)                                                                                                                \
@@ -30,16 +30,6 @@ static const struct {
 } sum_table[] = {[SUM_U64] = {sizeof(uint64_t), sum_u64}, [SUM_F32] = {sizeof(float), sum_f32}, [SUM_F64] = {sizeof(double), sum_f64}};
 
 size_t sum_size(SumKind k) { return sum_table[k].size; }
-
-size_t reduce_stage_min(int group_size) { return (size_t)(group_size - 1) * STAGE_PART_BYTES; }
-
-/* Elements of each member's share that are exchanged at a time: the same for all members. */
-static int64_t chunk_elements(const Channel *c, size_t elem, size_t stage_bytes) {
-  size_t part = stage_bytes / (size_t)(c->g->n - 1);
-  if (part > c->w->max_message) part = c->w->max_message;
-  int64_t n = (int64_t)(part / elem);
-  return n > PART_ALIGN ? n - n % PART_ALIGN : n;
-}
 
 /* Elements [from, to) of member i's share, as places in the whole. */
 typedef struct Range {
@@ -77,7 +67,7 @@ void reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64
   int n = c.g->n;
   if (n == 1) return;
   CHECK(stage_bytes >= reduce_stage_min(n), "stage of %zu bytes, %zu needed", stage_bytes, reduce_stage_min(n));
-  int64_t longest = 0, chunk = chunk_elements(&c, sum_size(kind), stage_bytes);
+  int64_t longest = 0, chunk = reduce_chunk_elements(n, sum_size(kind), stage_bytes, w->max_message);
   for (int i = 0; i < n; i++)
     if (bound[i + 1] - bound[i] > longest) longest = bound[i + 1] - bound[i];
   for (int64_t at = 0; at < longest; at += chunk) reduce_chunk(&c, acc, kind, bound, stage, at, at + chunk);

@@ -6,14 +6,11 @@
 typedef enum { SUM_U64, SUM_F32, SUM_F64 } SumKind;
 size_t sum_size(SumKind k);
 /* acc: flat [bound[n]] elements; afterwards [bound[self], bound[self+1]) holds ((x_0 + x_1) + x_2) + ... over the members; the rest is unchanged.
- * stage: scratch; every member must pass the same stage_bytes, at least reduce_stage_min(group size). Pairwise exchange in chunks (Thakur,
+ * stage: scratch; every member must pass the same stage_bytes, at least reduce_stage_min(group size) (bytes.h). Pairwise exchange in chunks (Thakur,
  * Rabenseifner, Gropp 2005): a chunk's n - 1 foreign parts lie in stage together and are added in one pass. */
 void   reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64_t *bound, void *stage, size_t stage_bytes);
-size_t reduce_stage_min(int group_size);
 /* Member `from` sends its n elements, member `to` adds them to its own: to's first, then from's. Others do nothing. stage: scratch of the same size on both. */
 void   reduce_pair(World *w, AxisSet axes, int from, int to, void *acc, SumKind kind, int64_t n, void *stage, size_t stage_bytes);
-/* Bytes that member `self` of n sends to others in reduce_scatter (for plan); the all-gather that may follow: comm_allgather_bytes. */
-uint64_t reduce_scatter_bytes(const int64_t *bound, int n, int self, SumKind kind);
 
 /* A fixed binary tree over leaves 0..n-1: adjacent pairs first, an odd one is promoted. Leaves of any aligned block of 2^k are added before the
  * rest sees them, so owners of whole blocks may hand over one number each. */

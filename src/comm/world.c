@@ -6,9 +6,6 @@
 #include "comm/comm_mpi.h"
 #include "comm/reduce.h"
 
-static const size_t max_message_default = (size_t)1 << 30; /* counts of MPI-3 are int, and some libraries overflow below that */
-static const size_t stage_default = (size_t)4 << 20;
-
 static void stop_all(void *ctx, int code) {
   (void)ctx;
   fflush(stderr);
@@ -63,15 +60,14 @@ bool world_open(World **out, Arena *a, int *argc, char ***argv, Err *e) {
   MPI_Comm_size(w->all, &w->size);
   w->local_size = world_count_local(w);
   world_describe_library(w);
-  w->max_message = max_message_default;
+  w->max_message = COMM_MESSAGE;
   w->group[0] = (WorldGroup){.comm = MPI_COMM_NULL, .n = 1, .self = 0};
   w->group[1] = (WorldGroup){.comm = w->all, .n = w->size, .self = w->rank};
   memset(w->traffic_of, -1, sizeof w->traffic_of);
   world_forget_mesh(w);
   w->bound = ARENA_NEW(a, int64_t, w->size + 1);
   w->part = ARENA_NEW(a, const char *, w->size);
-  size_t least = reduce_stage_min(w->size);
-  w->stage_bytes = least > stage_default ? least : stage_default;
+  w->stage_bytes = comm_stage_bytes(w->size);
   w->stage = arena_alloc(a, w->stage_bytes, 1);
   fault_arm(&w->fault, getenv("ETALON_FAULT"), w->rank, e);
   if (provided < MPI_THREAD_SERIALIZED)
@@ -139,7 +135,7 @@ Fault *world_fault(World *w) { return &w->fault; }
 Pulse *world_pulse(World *w) { return w->pulse; }
 
 void world_set_max_message(World *w, size_t bytes) {
-  CHECK(bytes >= sizeof(uint64_t) && bytes <= max_message_default, "messages of at most %zu bytes", bytes);
+  CHECK(bytes >= sizeof(uint64_t) && bytes <= COMM_MESSAGE, "messages of at most %zu bytes", bytes);
   w->max_message = bytes;
 }
 

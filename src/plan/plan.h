@@ -24,8 +24,22 @@ Touched touched_new(Arena *a, const MemPlan *m);
 void    plan_touch(const Step *s, const DealMb *mb, const int64_t *n_row, Touched *t);
 size_t  touched_bytes(const Touched *t, const MemPlan *m, Region r);
 
-/* Routed rows of each (micro-batch, plan) of this rank for a forced routing, computed from the same formula as the router (balanced, all_to_one), else the bound. */
-void plan_rows(const Step *s, const Deal *d, int routing, int64_t *n_row /* [n_guard] */);
+/* How many rows go where, for every (micro-batch, exchange): what the counts of that exchange will be (op_passes.h) and the rows that this rank receives. */
+typedef struct Routed { int64_t *n_row; const int32_t **plan; /* both [n_guard] */ } Routed;
+/* From the router's own formula (balanced, all_to_one: a Routing of config.h), else counts that no routing exceeds in bytes sent; PLAN_ONE_ROW: in messages sent. */
+enum { PLAN_ONE_ROW = -1 };
+bool   plan_routing_known(int routing);
+Routed plan_routed(const Step *s, Arena *a, const Deal *d, int routing);
+void   plan_rows(const Step *s, const Deal *d, int routing, int64_t *n_row /* [n_guard] */);      /* the rows alone */
+
+/* Every call of comm that the step makes, in order: what is sent to whom and received from whom (comm/bytes.h), the calls of `exec_run` on a step without faults. */
+typedef struct TrafficArgs { const Step *s; const DealMb *mb; /* [n_mb] */ Routed routed; const Kernels *k; bool zero1; } TrafficArgs;
+typedef void TrafficFn(void *ctx, int ins, const CommCall *call);
+void traffic_walk(Arena *a, const TrafficArgs *t, TrafficFn *tell, void *ctx);
+/* Bytes and messages that the rank sends, by axis set in the order first used: what comm_traffic will have grown by. */
+enum { TRAFFIC_MAX = 32 };
+typedef struct Traffic { int n; CommTraffic of[TRAFFIC_MAX]; } Traffic;
+Traffic plan_traffic(Arena *a, const TrafficArgs *t);
 
 /* Reports. */
 typedef struct FlopCount { double forward, backward, model; } FlopCount;   /* of this rank for a step; model: 3 x forward of active parameters and attention */

@@ -42,6 +42,9 @@ typedef struct OpDesc {
   size_t (*work)(const OpWorkArgs *w, Pass pass);       /* bytes, or NULL: none */
   void   (*prepare)(const OpWorkArgs *w);               /* announces GEMM shapes, or NULL */
   int64_t (*plan_rows)(const OpCall *c);                /* OPF_SETS_ROWS */
+  /* The calls of comm that the pass makes, or NULL: none. Of the call are read: p, op, mb, n_row, env->k, plan values among the inputs; work is scratch of
+   * the pass's size. */
+  void   (*traffic)(const OpCall *c, Pass pass, Sketch *s);
 } OpDesc;
 extern const OpDesc op_desc[N_OP];
 

@@ -269,6 +269,25 @@ void attention_dx(const OpCall *c) {
   return_roots(c, &a, &b, b.dv, c->d_in[2]);
 }
 
+static void fetch_sketch(const OpCall *c, const Shards *own, bool by_need, Sketch *s) {
+  Fetch f = fetch_open(c, own, by_need, c->work);
+  for (int i = 0; i < 2; i++) sketch_exchange_rows(s, f.axes, f.send, f.n_send, f.recv, f.n_recv, f.real);
+}
+void attention_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  if (!op_fetches(c->op)) return;
+  if (pass == PASS_FWD) {
+    fetch_sketch(c, &c->op->attr.attention.kv_own, true, s);
+    return;
+  }
+  AttnArgs a = attention_args(c->op);
+  Shards heads = {1, 0, 1, shard_total(&a.q) / a.head_dim, 1};
+  RootSource src[c->p->dims.n_tp];
+  if (c->p->dims.n_cp > 1) fetch_sketch(c, &a.q, false, s), fetch_sketch(c, &heads, false, s);
+  RowSeg *send = c->work;
+  int n_send = root_sends(c, &a, send), n_recv = root_receives(c, src, send + n_send);
+  for (int i = 0; i < 2; i++) sketch_exchange_rows(s, TP, send, n_send, send + n_send, n_recv, c->env->k->real_size);
+}
+
 size_t attention_work(const OpWorkArgs *w, Pass pass) {
   AttnArgs a = attention_args(w->op);
   const TokenView *tp = &w->mb->view[VIEW_TP], *seq = &w->mb->view[VIEW_SEQ];

@@ -17,28 +17,33 @@ static int plane_sends(const OpCall *c, int n_plane, RowSeg *seg) {
   return n;
 }
 
+/* The two sides of an exchange of planes: `recv` are those of own tokens, by member; node: where each is in the tree. */
+typedef struct Planes { RowSeg *recv, *send; int n_recv, n_send; TreeNode node[TREE_ROOTS]; } Planes;
+static Planes planes_open(const OpCall *c, const Shards *blocks, RowSeg *seg) {
+  const Dims *d = &c->p->dims;
+  int64_t own = c->mb->view[VIEW_OWN].n_token;
+  Planes x = {.recv = seg, .send = seg + plane_bound(blocks, d->n_tp)};
+  for (int i = 0; i < d->n_tp; i++) {
+    Shards theirs = shards_of(blocks, d->n_tp, i);
+    int m = shard_roots(&theirs, x.node + x.n_recv);
+    for (int k = 0; k < m; k++, x.n_recv++) x.recv[x.n_recv] = (RowSeg){i, x.n_recv * own, own};
+  }
+  TreeNode mine[TREE_ROOTS];
+  Shards local = shards_of(blocks, d->n_tp, d->tp_self);
+  x.n_send = plane_sends(c, shard_roots(&local, mine), x.send);
+  return x;
+}
+
 /* Exchanges planes and merges those of own tokens: out [T, width] = tree over blocks. `work`: received planes, then segments. */
 static void merge_planes(const OpCall *c, const Shards *blocks, int64_t width, const void *planes, void *out, void *work) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token;
   size_t row_bytes = (size_t)width * c->env->k->real_size;
-  TreeNode node[TREE_ROOTS];
+  Planes x = planes_open(c, blocks, (RowSeg *)((char *)work + (size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes));
   const void *plane[TREE_ROOTS];
-  RowSeg *recv = (RowSeg *)((char *)work + (size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes), *send = recv + plane_bound(blocks, d->n_tp);
-  int n = 0;
-  for (int i = 0; i < d->n_tp; i++) {
-    Shards theirs = shards_of(blocks, d->n_tp, i);
-    int m = shard_roots(&theirs, node + n);
-    for (int k = 0; k < m; k++, n++) {
-      recv[n] = (RowSeg){i, n * own, own};
-      plane[n] = (const char *)work + (size_t)(n * own) * row_bytes;
-    }
-  }
-  TreeNode mine[TREE_ROOTS];
-  Shards local = shards_of(blocks, d->n_tp, d->tp_self);
-  int n_send = plane_sends(c, shard_roots(&local, mine), send);
-  comm_exchange_rows(c->env->world, TP, planes, send, n_send, work, recv, n, row_bytes);
-  c->env->k->tree_merge(&c->env->kctx, out, plane, node, n, own, width, width, width);
+  for (int k = 0; k < x.n_recv; k++) plane[k] = (const char *)work + (size_t)(k * own) * row_bytes;
+  comm_exchange_rows(c->env->world, TP, planes, x.send, x.n_send, work, x.recv, x.n_recv, row_bytes);
+  c->env->k->tree_merge(&c->env->kctx, out, plane, x.node, x.n_recv, own, width, width, width);
 }
 
 /* Own rows to everybody's place in the TP view. */
@@ -91,6 +96,15 @@ void gather_dx(const OpCall *c) {
     first = false;
   }
 }
+static void sketch_planes(const OpCall *c, Sketch *s, const Shards *blocks, int64_t width) {
+  Planes x = planes_open(c, blocks, c->work);
+  sketch_exchange_rows(s, TP, x.send, x.n_send, x.recv, x.n_recv, (size_t)width * c->env->k->real_size);
+}
+void gather_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  int64_t width = c->p->val[c->op->in[0]].width;
+  if (pass == PASS_FWD) sketch_allgather(s, TP, c->mb->tp_row, (size_t)width * c->env->k->real_size);
+  for (int k = c->op->n_out - 1; k >= 0 && pass == PASS_BWD_X; k--) sketch_planes(c, s, &c->p->val[c->op->out[k]].grad_layout.blocks, width);
+}
 size_t gather_work(const OpWorkArgs *w, Pass pass) {
   if (pass == PASS_FWD) return 0;
   size_t most = 0;
@@ -110,16 +124,20 @@ ValId op_reduce(Program *p, const char *name, ValId x) {
   return y;
 }
 
+static void bits_segments(const OpCall *c, RowSeg *recv, RowSeg *send) {
+  int64_t own = c->mb->view[VIEW_OWN].n_token;
+  for (int i = 0; i < c->p->dims.n_tp; i++) {
+    recv[i] = (RowSeg){i, i * own, own};
+    send[i] = (RowSeg){i, c->mb->tp_row[i], c->mb->tp_row[i + 1] - c->mb->tp_row[i]};
+  }
+}
 /* Exactly one rank holds each row, the others zero bits: an integer sum restores it, -0.0 and all. */
 static void reduce_bits(const OpCall *c, int64_t width) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token, n = own * width;
   size_t row = (size_t)width * c->env->k->real_size;
   RowSeg *recv = (RowSeg *)((char *)c->work + (size_t)(d->n_tp * d->n_token[VIEW_OWN]) * row), *send = recv + d->n_tp;
-  for (int i = 0; i < d->n_tp; i++) {
-    recv[i] = (RowSeg){i, i * own, own};
-    send[i] = (RowSeg){i, c->mb->tp_row[i], c->mb->tp_row[i + 1] - c->mb->tp_row[i]};
-  }
+  bits_segments(c, recv, send);
   comm_exchange_rows(c->env->world, TP, c->in[0], send, d->n_tp, c->work, recv, d->n_tp, row);
   memset(c->out[0], 0, (size_t)own * row);
   for (int i = 0; i < d->n_tp; i++) c->env->k->bits_add(&c->env->kctx, c->out[0], (const char *)c->work + (size_t)(i * own) * row, n);
@@ -130,6 +148,18 @@ void reduce_fwd(const OpCall *c) {
   else merge_planes(c, &c->p->val[c->op->in[0]].layout.blocks, width, c->in[0], c->out[0], c->work);
 }
 void reduce_dx(const OpCall *c) { gather_rows(c, c->d_out[0], c->d_in[0], c->p->val[c->op->out[0]].width); }
+void reduce_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  int64_t width = c->p->val[c->op->out[0]].width;
+  int n_tp = c->p->dims.n_tp;
+  size_t row = (size_t)width * c->env->k->real_size;
+  RowSeg *recv = c->work, *send = recv + n_tp;
+  if (pass == PASS_BWD_X) sketch_allgather(s, TP, c->mb->tp_row, row);
+  else if (!c->op->attr.reduce.bits) sketch_planes(c, s, &c->p->val[c->op->in[0]].layout.blocks, width);
+  else {
+    bits_segments(c, recv, send);
+    sketch_exchange_rows(s, TP, send, n_tp, recv, n_tp, row);
+  }
+}
 size_t reduce_work(const OpWorkArgs *w, Pass pass) {
   if (pass != PASS_FWD) return 0;
   const Dims *d = &w->p->dims;

@@ -27,6 +27,13 @@ void xent_fwd(const OpCall *c) {
 void xent_dx(const OpCall *c) {
   c->env->k->xent_bwd(&c->env->kctx, c->d_in[0], c->in[0], c->out[1], &c->p->val[c->op->in[0]].cut, c->in[1], c->mb->view[VIEW_TP].n_token);
 }
+void xent_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  const Shards *vocab = &c->p->val[c->op->in[0]].cut;
+  int n_tp = c->p->dims.n_tp;
+  int64_t bound[n_tp + 1];
+  for (int i = 0; i <= n_tp; i++) bound[i] = share_begin(vocab->n, n_tp, i);
+  if (pass == PASS_FWD) sketch_allgather(s, AXIS_BIT(AXIS_TP), bound, (size_t)(c->mb->view[VIEW_TP].n_token * LEAF) * c->env->k->real_size);
+}
 size_t xent_work(const OpWorkArgs *w, Pass pass) {
   const Shards *vocab = &w->p->val[w->op->in[0]].cut;
   return pass == PASS_FWD ? (size_t)(vocab->n * w->p->dims.n_token[VIEW_TP] * LEAF) * w->k->real_size : 0;

@@ -63,6 +63,9 @@ void route_dx(const OpCall *c) {
   bool batch = !a.aux_per_sequence && c->op->attr.route.aux_coef != 0;
   c->env->k->route_bwd(&c->env->kctx, c->d_in[0], c->d_out[1], c->in[0], c->out[0], c->out[4], batch ? sink.word + 2 : NULL, &a, &c->mb->view[VIEW_OWN], &sink);
 }
+void route_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  if (pass == PASS_FWD && c->op->n_out == 5) sketch_allreduce_u64(s, AXIS_BIT(AXIS_CP) | AXIS_BIT(AXIS_TP), c->mb->view[VIEW_OWN].n_seq * c->p->dims.n_expert);
+}
 size_t route_work(const OpWorkArgs *w, Pass pass) {
   return pass == PASS_FWD && w->op->n_out == 5 ? (size_t)(w->p->dims.n_seq * w->p->dims.n_expert) * sizeof(uint64_t) : 0;
 }
@@ -109,6 +112,9 @@ void exchange_counts_fwd(const OpCall *c) {
   memset(sent, 0, (size_t)d->n_expert * sizeof *sent);
   for (int w = 0; w < own->n_window; w++)
     for (int e = 0; e < d->n_expert; e++) sent[e] += counts[(int64_t)w * d->n_expert + e];
+}
+void exchange_counts_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  if (pass == PASS_FWD) sketch_alltoall(s, EXPERTS, (size_t)plan_block(&c->p->dims) * sizeof(int32_t));
 }
 int64_t exchange_counts_rows(const OpCall *c) {
   const Dims *d = &c->p->dims;
@@ -277,27 +283,42 @@ static size_t segments_work(const Dims *d, const Layout *l) {
   size_t expert = (size_t)(l ? planes_of(d, l, d->etp_self, node) : 1) * (size_t)(d->n_expert_here * n_source(d));
   return align_up((home + expert + 1) * sizeof(RowSeg));
 }
+/* The two sides of an exchange: rows at home and rows at the experts. */
+typedef struct Sides { RowSeg *home, *expert; int n_home, n_expert; } Sides;
+
 /* Every row to all ETP members of its expert's owner. */
-static void send_out(const OpCall *c, const void *home_rows, void *expert_rows, size_t row_bytes) {
+static Sides sides_out(const OpCall *c, void *work) {
   const Dims *d = &c->p->dims;
-  RowSeg *home = c->work;
-  int n_home = home_segments(d, c->in[1], NULL, 0, home);
-  RowSeg *expert = home + n_home;
-  int n_expert = expert_segments(d, c->in[1], 1, 0, expert);
-  comm_exchange_rows(c->env->world, EXPERTS, home_rows, home, n_home, expert_rows, expert, n_expert, row_bytes);
+  Sides x = {.home = work};
+  x.n_home = home_segments(d, c->in[1], NULL, 0, x.home);
+  x.expert = x.home + x.n_home;
+  x.n_expert = expert_segments(d, c->in[1], 1, 0, x.expert);
+  return x;
+}
+static void send_out(const OpCall *c, const void *home_rows, void *expert_rows, size_t row_bytes) {
+  Sides x = sides_out(c, c->work);
+  comm_exchange_rows(c->env->world, EXPERTS, home_rows, x.home, x.n_home, expert_rows, x.expert, x.n_expert, row_bytes);
+}
+/* The planes of all ETP members, back home. */
+static Sides sides_back(const OpCall *c, const Layout *l, void *work) {
+  const Dims *d = &c->p->dims;
+  TreeNode node[TREE_ROOTS];
+  Sides x = {.home = work};
+  x.n_home = home_segments(d, c->in[1], l, c->mb->view[VIEW_OWN].n_token * d->top_k, x.home);
+  x.expert = x.home + x.n_home;
+  x.n_expert = expert_segments(d, c->in[1], planes_of(d, l, d->etp_self, node), c->n_row, x.expert);
+  return x;
 }
 /* Rows back home: the planes of all ETP members, merged by the fixed tree into out [T k, width]. A value that is whole on every member comes from the first. */
 static void bring_back(const OpCall *c, const Layout *l, const void *expert_rows, void *out, int64_t width, char *work) {
   const Dims *d = &c->p->dims;
   size_t row_bytes = (size_t)width * c->env->k->real_size, at = segments_work(d, l);
   int64_t slots = c->mb->view[VIEW_OWN].n_token * d->top_k;
-  RowSeg *home = (RowSeg *)work;
-  int n_home = home_segments(d, c->in[1], l, slots, home);
-  RowSeg *expert = home + n_home;
+  Sides x = sides_back(c, l, work);
   TreeNode node[TREE_ROOTS];
   const void *plane[TREE_ROOTS];
-  int n_expert = expert_segments(d, c->in[1], planes_of(d, l, d->etp_self, node), c->n_row, expert), n = 0;
-  comm_exchange_rows(c->env->world, EXPERTS, expert_rows, expert, n_expert, work + at, home, n_home, row_bytes);
+  int n = 0;
+  comm_exchange_rows(c->env->world, EXPERTS, expert_rows, x.expert, x.n_expert, work + at, x.home, x.n_home, row_bytes);
   for (int q = 0; q < d->n_etp; q++) n += planes_of(d, l, q, node + n);
   for (int k = 0; k < n; k++) plane[k] = work + at + (size_t)(k * slots) * row_bytes;
   c->env->k->tree_merge(&c->env->kctx, out, plane, node, l->partial ? n : 1, slots, width, width, width);
@@ -321,6 +342,25 @@ void dispatch_dx(const OpCall *c) {
 }
 void return_fwd(const OpCall *c) { bring_back(c, &c->p->val[c->op->in[0]].layout, c->in[0], c->out[0], c->p->val[c->op->out[0]].width, c->work); }
 void return_dx(const OpCall *c) { send_out(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], false)); }
+
+static void sketch_out(const OpCall *c, Sketch *s, size_t row_bytes) {
+  Sides x = sides_out(c, c->work);
+  sketch_exchange_rows(s, EXPERTS, x.home, x.n_home, x.expert, x.n_expert, row_bytes);
+}
+static void sketch_back(const OpCall *c, Sketch *s, const Layout *l, size_t row_bytes) {
+  Sides x = sides_back(c, l, c->work);
+  sketch_exchange_rows(s, EXPERTS, x.expert, x.n_expert, x.home, x.n_home, row_bytes);
+}
+void dispatch_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  size_t row_bytes = value_row_bytes(c->p, c->op->in[0], false);
+  if (pass == PASS_FWD) sketch_out(c, s, row_bytes);
+  for (int k = c->op->n_out - 1; k >= 0 && pass == PASS_BWD_X; k--) sketch_back(c, s, &c->p->val[c->op->out[k]].grad_layout, row_bytes);
+}
+void return_traffic(const OpCall *c, Pass pass, Sketch *s) {
+  size_t row_bytes = value_row_bytes(c->p, c->op->out[0], false);
+  if (pass == PASS_FWD) sketch_back(c, s, &c->p->val[c->op->in[0]].layout, row_bytes);
+  if (pass == PASS_BWD_X) sketch_out(c, s, row_bytes);
+}
 
 size_t dispatch_work(const OpWorkArgs *w, Pass pass) {
   if (pass == PASS_FWD) return segments_work(&w->p->dims, NULL);

@@ -33,6 +33,15 @@ size_t xent_work(const OpWorkArgs *w, Pass pass);
 void   linear_prepare(const OpWorkArgs *w);
 int64_t exchange_counts_rows(const OpCall *c);
 
+void   attention_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   route_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   exchange_counts_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   dispatch_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   return_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   gather_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   reduce_traffic(const OpCall *c, Pass pass, Sketch *s);
+void   xent_traffic(const OpCall *c, Pass pass, Sketch *s);
+
 double linear_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row);
 double attention_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row);
 

@@ -6,7 +6,10 @@
 #include "train/job.h"
 
 static bool routing_of(const char *name, Routing *out, Err *e) {
-  static const struct { const char *name; Routing r; } known[] = {{"balanced", ROUTE_BALANCED}, {"all_to_one", ROUTE_ALL_TO_ONE}, {"bound", ROUTE_LEARNED}};
+  static const struct {
+    const char *name;
+    Routing r;
+  } known[] = {{"balanced", ROUTE_BALANCED}, {"all_to_one", ROUTE_ALL_TO_ONE}, {"bound", ROUTE_LEARNED}};
   *out = ROUTE_LEARNED;
   if (!name) return true;
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -38,25 +41,50 @@ static void print_groups(const Job *j, Arena *a, FILE *out) {
   }
 }
 
+static char *axes_text(Arena *a, AxisSet axes) {
+  char *text = arena_printf(a, "%s", "");
+  for (int i = 0; i < N_AXIS; i++)
+    if (axes & AXIS_BIT(i)) text = arena_printf(a, "%s%s%s", text, *text ? "." : "", axis_name(i));
+  return text;
+}
+/* What the rank sends in a training step. Without known counts: what no routing exceeds, bytes and messages each by themselves. */
+static void print_traffic(const Job *j, Arena *a, Routing routing, FILE *out) {
+  const Step *s = &j->train.step;
+  bool known = plan_routing_known((int)routing) || !s->n_plan;
+  TrafficArgs args = {.s = s,
+                      .mb = j->train.mb,
+                      .routed = plan_routed(s, a, &j->train.deal, (int)routing),
+                      .k = device_kernels(j->device, job_dtype(j->c)),
+                      .zero1 = j->c->optimizer.shard};
+  Traffic t = plan_traffic(a, &args);
+  if (!known) {
+    args.routed = plan_routed(s, a, &j->train.deal, PLAN_ONE_ROW);
+    Traffic most = plan_traffic(a, &args);
+    for (int i = 0; i < t.n; i++) t.of[i].messages = most.of[i].messages;
+  }
+  for (int i = 0; i < t.n; i++)
+    fprintf(out, "sends over %-12s %s%llu bytes in %llu messages\n", axes_text(a, t.of[i].axes), known ? "" : "at most ",
+            (unsigned long long)t.of[i].bytes, (unsigned long long)t.of[i].messages);
+}
+
 static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FILE *out) {
-  int64_t *n_row = ARENA_NEW(a, int64_t, j->train.step.n_guard + 1), *rows = ARENA_NEW(a, int64_t, j->eval.step.n_guard + 1);
-  plan_rows(&j->train.step, &j->train.deal, (int)routing, n_row);
+  int64_t *n_row = plan_routed(&j->train.step, a, &j->train.deal, (int)routing).n_row;
   FlopCount f = plan_flops(&j->train.step, j->train.mb, n_row);
-  fprintf(out, "rank %d: device %zu = P %zu + F %zu + W %zu + S %zu; host %zu; %.4g flop a step (forward %.4g, backward %.4g); %d instructions, %d buffers\n", j->rank,
-          j->mem.device, j->mem.bytes[REGION_P], j->mem.bytes[REGION_F], j->mem.bytes[REGION_W], j->mem.bytes[REGION_S], j->mem.host, f.model, f.forward, f.backward,
-          j->train.step.n_ins, j->train.step.n_buf);
+  fprintf(out,
+          "rank %d: device %zu = P %zu + F %zu + W %zu + S %zu; host %zu; %.4g flop a step (forward %.4g, backward %.4g); %d instructions, "
+          "%d buffers\n",
+          j->rank, j->mem.device, j->mem.bytes[REGION_P], j->mem.bytes[REGION_F], j->mem.bytes[REGION_W], j->mem.bytes[REGION_S],
+          j->mem.host, f.model, f.forward, f.backward, j->train.step.n_ins, j->train.step.n_buf);
   if (!details) return;
   Step *step[2] = {(Step *)(uintptr_t)&j->train.step, (Step *)(uintptr_t)&j->eval.step};
   plan_report_memory(&j->mem, a, step, j->has_eval ? 2 : 1, out);
   Touched t = touched_new(a, &j->mem);
   plan_touch(&j->train.step, j->train.mb, n_row, &t);
-  if (j->has_eval) {
-    plan_rows(&j->eval.step, &j->eval.deal, (int)routing, rows);
-    plan_touch(&j->eval.step, j->eval.mb, rows, &t);
-  }
+  if (j->has_eval) { plan_touch(&j->eval.step, j->eval.mb, plan_routed(&j->eval.step, a, &j->eval.deal, (int)routing).n_row, &t); }
   fprintf(out, "touched with %s rows:", routing == ROUTE_LEARNED ? "the most" : routing == ROUTE_BALANCED ? "balanced" : "all to one");
   for (int r = REGION_P; r <= REGION_S; r++) fprintf(out, " %c %zu", "PFWS"[r], touched_bytes(&t, &j->mem, r));
   fputc('\n', out);
+  print_traffic(j, a, routing, out);
   print_groups(j, a, out);
 }
 

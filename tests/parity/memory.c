@@ -34,9 +34,8 @@ static void assert_printed(Rig *r, const char *routing, const char *const *sets)
 static void forced(const char *routing, const char *const *sets) {
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 0, sets);
-  int64_t *n_row = ARENA_NEW(&r.a, int64_t, r.job.train.step.n_guard + 1);
   Touched t = touched_new(&r.a, &r.job.mem);
-  plan_rows(&r.job.train.step, &r.job.train.deal, (int)r.doc.c.moe.routing, n_row);
+  const int64_t *n_row = plan_routed(&r.job.train.step, &r.a, &r.job.train.deal, (int)r.doc.c.moe.routing).n_row;
   plan_touch(&r.job.train.step, r.job.train.mb, n_row, &t);
   rig_step(&r, 1);
   for (int i = 0; i < r.job.train.step.n_guard; i++) assert_int_equal(exec_rows(r.x, EXEC_TRAIN)[i], n_row[i]);

@@ -16,6 +16,9 @@ typedef struct Fixture {
   World *w;
   Arena a;
   Err bad;
+  Mesh mesh; /* of PLANNED */
+  Sketch sketch;
+  uint64_t planned;
 } Fixture;
 
 #define WANT(f, cond)                                                                                                                      \
@@ -43,6 +46,17 @@ static uint64_t sent(const Fixture *f, AxisSet axes) {
     if (t[i].axes == axes) return t[i].bytes;
   return 0;
 }
+
+/* Bytes that a call over the world sends, as predicted. */
+static void add_planned(void *ctx, const CommCall *c) { *(uint64_t *)ctx += c->bytes; }
+static Sketch *plan_call(Fixture *f) {
+  Err e = {0};
+  f->planned = 0;
+  mesh_init(&f->mesh, world_size(f->w), 1, world_size(f->w), 1, 1, 1, 1, &e);
+  f->sketch = sketch_open(&f->a, &f->mesh, world_rank(f->w), add_planned, &f->planned);
+  return &f->sketch;
+}
+#define PLANNED(f, call, ...) (call(plan_call(f), AXES_WORLD, __VA_ARGS__), (f)->planned)
 
 /* Meshes of the world in hand: every way to write it as pp dp cp tp and a stage of it as edp ep etp. */
 static int all_meshes(int world, Mesh *out, int max) {
@@ -108,9 +122,9 @@ static void test_allreduce(void **s) {
       for (int64_t i = 0; i < sizes[k]; i++) x[i] = y[i] = draw((uint64_t)rank, i);
       comm_allreduce_u64(f->w, AXES_WORLD, x, sizes[k]);
       uint64_t middle = sent(f, AXES_WORLD);
-      WANT(f, middle - before == comm_allreduce_bytes(sizes[k], n, rank));
+      WANT(f, middle - before == PLANNED(f, sketch_allreduce_u64, sizes[k]));
       comm_allreduce_max_u64(f->w, AXES_WORLD, y, sizes[k]);
-      WANT(f, sent(f, AXES_WORLD) - middle == comm_allreduce_max_bytes(sizes[k], n));
+      WANT(f, sent(f, AXES_WORLD) - middle == PLANNED(f, sketch_allreduce_max_u64, sizes[k]));
       for (int64_t i = 0; i < sizes[k]; i++) {
         uint64_t sum = 0, max = 0;
         for (int r = 0; r < n; r++) {
@@ -139,7 +153,7 @@ static void test_alltoall(void **s) {
     uint64_t before = sent(f, AXES_WORLD);
     for (size_t i = 0; i < b * (size_t)n; i++) x[i] = (unsigned char)draw((uint64_t)rank, (int64_t)i);
     comm_alltoall(f->w, AXES_WORLD, x, y, b);
-    WANT(f, sent(f, AXES_WORLD) - before == comm_alltoall_bytes(b, n));
+    WANT(f, sent(f, AXES_WORLD) - before == PLANNED(f, sketch_alltoall, b));
     for (int from = 0; from < n; from++)
       for (size_t i = 0; i < b; i++)
         WANT(f, y[(size_t)from * b + i] == (unsigned char)draw((uint64_t)from, (int64_t)((size_t)rank * b + i)));
@@ -169,7 +183,7 @@ static void test_allgather(void **s) {
     uint64_t *x = ARENA_NEW(&f->a, uint64_t, total + 1), before = sent(f, AXES_WORLD);
     for (int64_t i = bound[rank]; i < bound[rank + 1]; i++) x[i] = draw(trial, i);
     comm_allgather(f->w, AXES_WORLD, x, bound, sizeof *x);
-    WANT(f, sent(f, AXES_WORLD) - before == comm_allgather_bytes(bound, n, rank, sizeof *x));
+    WANT(f, sent(f, AXES_WORLD) - before == PLANNED(f, sketch_allgather, bound, sizeof *x));
     for (int64_t i = 0; i < total; i++) WANT(f, x[i] == draw(trial, i));
     WANT(f, x[total] == 0);
     arena_release(&f->a, mark);
@@ -217,7 +231,7 @@ static void test_reduce_scatter(void **s) {
     uint64_t before = sent(f, AXES_WORLD);
     for (int64_t i = 0; i < total; i++) put(kind, x, i, rank, trial);
     reduce_scatter(f->w, AXES_WORLD, x, kind, bound, stage, stage_bytes);
-    WANT(f, sent(f, AXES_WORLD) - before == reduce_scatter_bytes(bound, n, rank, kind));
+    WANT(f, sent(f, AXES_WORLD) - before == PLANNED(f, sketch_reduce_scatter, elem, bound, stage_bytes));
     for (int64_t i = bound[rank]; i < bound[rank + 1]; i++) {
       sum_define(kind, want, i, n, 0, 1, trial);
       sum_define(kind, other, i, n, n - 1, -1, trial);
@@ -277,7 +291,7 @@ static void test_exchange_rows(void **s) {
     world_set_max_message(f->w, trial % 2 ? 8 : 1 << 20);
     uint64_t before = sent(f, AXES_WORLD);
     comm_exchange_rows(f->w, AXES_WORLD, x, out, n_out, y, in, n_in, row_bytes);
-    WANT(f, sent(f, AXES_WORLD) - before == comm_exchange_rows_bytes(out, n_out, self, row_bytes));
+    WANT(f, sent(f, AXES_WORLD) - before == PLANNED(f, sketch_exchange_rows, out, n_out, in, n_in, row_bytes));
     for (int i = 0; i < n_in; i++)
       for (int64_t r = 0; r < in[i].n_row; r++) {
         paint(want, row_bytes, in[i].peer, self, seen[in[i].peer]++);

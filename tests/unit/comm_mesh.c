@@ -168,17 +168,61 @@ static void test_tree_sum(void **s) {
   assert_true(tree_sum(zero, 0) == 0);
 }
 
+/* Calls of one rank, by hand: bytes to each member and from each, messages. */
+typedef struct Told {
+  CommCall c;
+  uint64_t to[8], from[8];
+  int n;
+} Told;
+static void keep(void *ctx, const CommCall *c) {
+  Told *t = ctx;
+  t->c = *c, t->n++;
+  for (int i = 0; i < c->n && i < 8; i++) t->to[i] = c->to[i], t->from[i] = c->from[i];
+}
+static void assert_told(const Told *t, uint64_t bytes, uint64_t messages, const uint64_t *to, const uint64_t *from) {
+  assert_int_equal(t->c.bytes, bytes);
+  assert_int_equal(t->c.messages, messages);
+  assert_memory_equal(t->to, to, (size_t)t->c.n * sizeof *to);
+  assert_memory_equal(t->from, from, (size_t)t->c.n * sizeof *from);
+}
+#define LIST(...) ((const uint64_t[]){__VA_ARGS__})
+
 static void test_predictions(void **s) {
   (void)s;
   const int64_t bound[] = {0, 10, 10, 35};
-  assert_int_equal(reduce_scatter_bytes(bound, 3, 0, SUM_F32), 25 * 4);
-  assert_int_equal(reduce_scatter_bytes(bound, 3, 1, SUM_F64), 35 * 8);
-  assert_int_equal(comm_allgather_bytes(bound, 3, 2, 2), 2 * 25 * 2);
-  assert_int_equal(comm_alltoall_bytes(7, 5), 28);
-  assert_int_equal(comm_allreduce_bytes(3, 4, 0), 3 * 3 * 8);
-  assert_int_equal(comm_allreduce_bytes(4000, 4, 1), (3000 + 3 * 1000) * 8);
-  assert_int_equal(comm_allreduce_max_bytes(2, 12288), 12287 * 16);
-  assert_int_equal(comm_allreduce_bytes(1000, 1, 0), 0);
+  Arena a;
+  Mesh m;
+  Err e = {0};
+  Told t = {0};
+  arena_open(&a, "sketch", 1 << 22);
+  assert_true(mesh_init(&m, 3, 1, 3, 1, 1, 1, 1, &e));
+  Sketch first = sketch_open(&a, &m, 0, keep, &t), last = sketch_open(&a, &m, 2, keep, &t);
+  sketch_reduce_scatter(&first, AXES_WORLD, 4, bound, 8192); /* 1024 elements of a share at a time */
+  assert_told(&t, 25 * 4, 1, LIST(0, 0, 100), LIST(0, 40, 40));
+  sketch_reduce_scatter(&first, AXES_WORLD, 4, bound, 64); /* 8 elements of a share at a time: 25 in 4 */
+  assert_told(&t, 25 * 4, 4, LIST(0, 0, 100), LIST(0, 40, 40));
+  sketch_allgather(&last, AXES_WORLD, bound, 2);
+  assert_told(&t, 2 * 25 * 2, 2, LIST(50, 50, 0), LIST(20, 0, 0));
+  sketch_alltoall(&first, AXES_WORLD, ((size_t)1 << 30) + 1);
+  assert_told(&t, ((uint64_t)2 << 30) + 2, 4, LIST(0, (1u << 30) + 1, (1u << 30) + 1), LIST(0, (1u << 30) + 1, (1u << 30) + 1));
+  sketch_allreduce_u64(&first, AXES_WORLD, 3);
+  assert_told(&t, 2 * 3 * 8, 2, LIST(0, 24, 24), LIST(0, 24, 24));
+  sketch_allreduce_u64(&last, AXES_WORLD, 4000); /* shares of 1333, 1333, 1334 */
+  assert_told(&t, (2666 + 2 * 1334) * 8, 4, LIST(2667 * 8, 2667 * 8, 0), LIST(2667 * 8, 2667 * 8, 0));
+  sketch_exchange_rows(&first, AXES_WORLD, (RowSeg[]){{1, 0, 2}, {0, 2, 5}, {1, 7, 0}, {2, 7, 1}}, 4, (RowSeg[]){{2, 0, 9}, {0, 9, 5}}, 2,
+                       3);
+  assert_told(&t, 9, 2, LIST(0, 6, 3), LIST(0, 0, 27));
+  int before = t.n;
+  sketch_reduce_pair(&last, AXES_WORLD, 2, 0, 8, 100, 256);
+  assert_told(&t, 800, 4, LIST(800, 0, 0), LIST(0, 0, 0));
+  sketch_reduce_pair(&last, AXES_WORLD, 1, 0, 8, 100, 256); /* others do nothing */
+  sketch_allreduce_u64(&last, AXIS_BIT(AXIS_TP), 1000);     /* alone */
+  assert_int_equal(t.n, before + 1);
+  assert_true(mesh_init(&m, 12288, 1, 12288, 1, 1, 1, 1, &e));
+  Sketch wide = sketch_open(&a, &m, 5, keep, &t);
+  sketch_allreduce_max_u64(&wide, AXES_WORLD, 2);
+  assert_int_equal(t.c.bytes, 12287 * 16);
+  arena_close(&a);
 }
 
 int main(void) {

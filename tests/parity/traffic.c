@@ -1,0 +1,155 @@
+/* Bytes and messages that a step sends, by axis set: planned against counted, with no difference, on layouts of every kind. */
+#include "program/op_passes.h"
+#include "unit/train_rig.h"
+
+static Traffic counted(void) {
+  Traffic t = {.n = 0};
+  t.n = comm_traffic(rig_world, t.of, TRAFFIC_MAX);
+  return t;
+}
+static CommTraffic of_axes(const Traffic *t, AxisSet axes) {
+  for (int i = 0; i < t->n; i++)
+    if (t->of[i].axes == axes) return t->of[i];
+  return (CommTraffic){.axes = axes};
+}
+static void assert_traffic(const Traffic *planned, const Traffic *before, const Traffic *after, const char *what) {
+  for (AxisSet axes = 1; axes < N_AXIS_SET; axes++) {
+    CommTraffic plan = of_axes(planned, axes), from = of_axes(before, axes), to = of_axes(after, axes);
+    if (plan.bytes != to.bytes - from.bytes || plan.messages != to.messages - from.messages)
+      fail_msg("rank %d, %s, axes 0x%x: planned %llu bytes in %llu messages, counted %llu in %llu", world_rank(rig_world), what, axes,
+               (unsigned long long)plan.bytes, (unsigned long long)plan.messages, (unsigned long long)(to.bytes - from.bytes),
+               (unsigned long long)(to.messages - from.messages));
+  }
+}
+
+/* Counts of every exchange as they were in the run. */
+typedef struct Record {
+  Rig *r;
+  Routed routed;
+} Record;
+static void record_counts(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row) {
+  (void)n_row;
+  Record *rec = ctx;
+  int number = s->plan_number[i->chunk][v], at = i->mb * s->n_plan + number;
+  if (number < 0) return;
+  size_t bytes = value_row_bytes(s->chunk[i->chunk], v, false);
+  int32_t *copy = arena_alloc(&rec->r->a, bytes, 1);
+  memcpy(copy, data, bytes);
+  rec->routed.plan[at] = copy;
+}
+
+static TrafficArgs traffic_args(Rig *r, int which, Routed routed) {
+  const JobStep *s = which == EXEC_TRAIN ? &r->job.train : &r->job.eval;
+  return (TrafficArgs){.s = &s->step,
+                       .mb = s->mb,
+                       .routed = routed,
+                       .k = device_kernels(&r->device, job_dtype(&r->doc.c)),
+                       .zero1 = r->doc.c.optimizer.shard};
+}
+
+static Traffic measure(Rig *r, int which, Traffic *before) {
+  UpdateArgs u = rig_update(r, 1);
+  StepResult result;
+  rig_fill(r, which, 0);
+  *before = counted();
+  exec_run(r->x, which, which == EXEC_TRAIN ? &u : NULL, &result);
+  assert_false(result.fault);
+  return counted();
+}
+
+/* The counts that plan_routed works out are those of the run; the traffic that follows from them too. */
+static void forced(Rig *r, int which, const char *what) {
+  Step *s = which == EXEC_TRAIN ? &r->job.train.step : &r->job.eval.step;
+  const Deal *deal = which == EXEC_TRAIN ? &r->job.train.deal : &r->job.eval.deal;
+  Routed routed = plan_routed(s, &r->a, deal, (int)r->doc.c.moe.routing);
+  Record rec = {r, {NULL, ARENA_NEW(&r->a, const int32_t *, s->n_guard + 1)}};
+  TrafficArgs t = traffic_args(r, which, routed);
+  Traffic planned = plan_traffic(&r->a, &t), before, after;
+  exec_set_tap(r->x, record_counts, &rec);
+  after = measure(r, which, &before);
+  assert_traffic(&planned, &before, &after, what);
+  for (int i = 0; i < s->n_guard; i++) {
+    assert_int_equal(exec_rows(r->x, which)[i], routed.n_row[i]);
+    assert_memory_equal(rec.routed.plan[i], routed.plan[i], (size_t)plan_width(&s->p->dims) * sizeof(int32_t));
+  }
+}
+
+/* Learned: below the bound, and exactly what the recorded counts say. */
+static void learned(Rig *r, const char *what) {
+  Step *s = &r->job.train.step;
+  Routed most = plan_routed(s, &r->a, &r->job.train.deal, ROUTE_LEARNED), ones = plan_routed(s, &r->a, &r->job.train.deal, PLAN_ONE_ROW);
+  Record rec = {r, {NULL, ARENA_NEW(&r->a, const int32_t *, s->n_guard + 1)}};
+  exec_set_tap(r->x, record_counts, &rec);
+  Traffic before, after = measure(r, EXEC_TRAIN, &before);
+  rec.routed.n_row = (int64_t *)(uintptr_t)exec_rows(r->x, EXEC_TRAIN);
+  TrafficArgs t = traffic_args(r, EXEC_TRAIN, rec.routed), bytes = traffic_args(r, EXEC_TRAIN, most),
+              messages = traffic_args(r, EXEC_TRAIN, ones);
+  Traffic planned = plan_traffic(&r->a, &t), at_most = plan_traffic(&r->a, &bytes), in_most = plan_traffic(&r->a, &messages);
+  assert_traffic(&planned, &before, &after, what);
+  for (int i = 0; i < planned.n; i++) {
+    assert_true(planned.of[i].bytes <= of_axes(&at_most, planned.of[i].axes).bytes);
+    assert_true(planned.of[i].messages <= of_axes(&in_most, planned.of[i].axes).messages);
+  }
+}
+
+static const struct {
+  int ranks;
+  const char *set[4];
+} layout[] = {
+    {1, {"layout.ep=1"}},
+    {2, {"layout.ep=2"}},
+    {2, {"layout.tp=2"}},
+    {2, {"layout.cp=2"}},
+    {2, {"layout.pp=2"}},
+    {2, {"layout.tp=2", "layout.etp=2"}},
+    {2, {"layout.pp=2", "model.tie_word_embeddings=true", "schedule.name=zero_bubble"}},
+    {2, {"optimizer.shard=false", "train.global_batch_size=1"}},
+    {3, {"layout.tp=3", "layout.ep=3"}},
+    {3, {"layout.cp=3", "optimizer.shard=false"}},
+    {4, {"layout.tp=2", "layout.ep=2", "layout.etp=2"}},
+    {4, {"layout.pp=2", "layout.cp=2", "layout.ep=2"}},
+    {4, {"layout.pp=2", "layout.chunks=2", "schedule.name=interleaved", "layout.etp=2"}},
+    {4, {"layout.cp=2", "layout.tp=2", "layout.ep=4", "numerics.mode=native"}},
+    {4, {"layout.ep=4", "schedule.name=all_forward", "moe.aux_scope=global"}},
+    {6, {"layout.tp=3", "layout.cp=2", "layout.ep=3", "layout.etp=2"}},
+    {8, {"layout.pp=2", "layout.tp=2", "layout.ep=4", "model.tie_word_embeddings=true"}},
+    {8, {"layout.tp=2", "layout.cp=2", "layout.etp=2", "layout.ep=2"}},
+};
+enum { N_LAYOUT = sizeof layout / sizeof *layout };
+
+static void each_layout(const char *routing) {
+  for (int i = 0; i < N_LAYOUT; i++) {
+    if (layout[i].ranks != world_size(rig_world)) continue;
+    const char *sets[8];
+    int n = 0;
+    while (n < 4 && layout[i].set[n]) sets[n] = layout[i].set[n], n++;
+    sets[n] = routing, sets[n + 1] = NULL;
+    Rig r;
+    rig_open(&r, rig_world, RIG_ODD, 7, sets);
+    char what[64];
+    snprintf(what, sizeof what, "layout %d, %s", i, routing);
+    if (r.doc.c.moe.routing == ROUTE_LEARNED)
+      learned(&r, what);
+    else
+      forced(&r, EXEC_TRAIN, what), forced(&r, EXEC_EVAL, what);
+    rig_close(&r);
+  }
+}
+static void balanced(void **state) {
+  (void)state;
+  each_layout("moe.routing=balanced");
+}
+static void all_to_one(void **state) {
+  (void)state;
+  each_layout("moe.routing=all_to_one");
+}
+static void by_router(void **state) {
+  (void)state;
+  each_layout("moe.routing=learned");
+}
+
+static int run(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(balanced), cmocka_unit_test(all_to_one), cmocka_unit_test(by_router)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
+int main(int argc, char **argv) { return rig_main(argc, argv, run); }
