@@ -15,7 +15,7 @@ typedef struct ChunkState {
   BufId *sent_buf;
 } ChunkState;
 
-enum { GRAD_SENDS = 4 };  /* gradients on their way to the previous stage before the oldest is waited for */
+enum { GRAD_SENDS = SCHEDULE_GRAD_SENDS };
 typedef struct Lower {
   Step *s; const StepOptions *o;
   ChunkState chunk[STEP_MAX_CHUNK];

@@ -35,16 +35,17 @@ static void build_all_forward(Schedule *s, int n_stage, int stage) {
     for (int i = 0; i < s->n_mb; i++) act(s, ACT_BWD, i, c);
 }
 
-/* The k-th pass: micro-batches in groups of n_stage; a group goes through all chunks before the next one. */
+/* Micro-batches in groups of n_stage, the last group taking the rest too: a group of fewer would wait for itself between two chunks. */
+static int last_group(const Schedule *s, int n_stage) { return s->n_mb <= n_stage ? s->n_mb : n_stage + s->n_mb % n_stage; }
+/* The k-th pass: a group goes through all chunks before the next one. */
 static Action pass_of(const Schedule *s, int n_stage, int k, bool forward) {
-  int group = k / (n_stage * s->n_chunk), first = group * n_stage, size = at_most(n_stage, s->n_mb - first), within = k - first * s->n_chunk;
-  int chunk = within / size;
+  int first_of_last = s->n_mb - last_group(s, n_stage), group = k / (n_stage * s->n_chunk), first = at_most(group * n_stage, first_of_last);
+  int size = first < first_of_last ? n_stage : last_group(s, n_stage), within = k - first * s->n_chunk, chunk = within / size;
   return (Action){forward ? ACT_FWD : ACT_BWD, first + within % size, forward ? chunk : s->n_chunk - 1 - chunk};
 }
 static void build_interleaved(Schedule *s, int n_stage, int stage) {
-  int total = s->n_mb * s->n_chunk, warmup = 2 * (n_stage - stage - 1) + (s->n_chunk - 1) * n_stage;
-  bool even = s->n_mb % n_stage == 0;
-  warmup = s->n_chunk == 1 ? at_most(n_stage - stage - 1, total) : even ? at_most(warmup, total) : total;   /* a short last group would wait for itself */
+  int total = s->n_mb * s->n_chunk, group = last_group(s, n_stage), ahead = (s->n_chunk - 1) * (group > n_stage ? group : n_stage);
+  int warmup = at_most(s->n_chunk == 1 ? n_stage - stage - 1 : 2 * (n_stage - stage - 1) + ahead, total);
   for (int k = 0; k < warmup; k++) s->act[s->n_act++] = pass_of(s, n_stage, k, true);
   for (int k = 0; k < total; k++) {
     if (warmup + k < total) s->act[s->n_act++] = pass_of(s, n_stage, warmup + k, true);

@@ -10,7 +10,16 @@
  * backward: evaluation). ERR_CONFIG: no such schedule. */
 bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, int n_chunk, Err *e);
 
-/* Runs all stages' actions against each other: every forward before its backward, every message met. False: they wait for each other for ever. Cost of an action: 1 (forward), 1 each for the two halves of a backward. */
-typedef struct ScheduleProof { int peak_live[64]; /* micro-batch chunks alive per stage */ double span, bubble; /* time, and the share of it that stages idle */ } ScheduleProof;
+/* Runs all stages' actions against each other: every pass once and in order, every message met, a stage waiting where it would (for inputs; for the oldest of
+ * SCHEDULE_GRAD_SENDS gradients under way). False: a pass is missing, comes twice or too early, or stages wait for each other for ever; `why` says which. Cost of
+ * an action: 1 (forward), 1 each for the two halves of a backward. "forward" leaves its micro-batches alive. */
+enum { SCHEDULE_MAX_STAGE = 64 };
+typedef struct ScheduleProof {
+  int peak_live[SCHEDULE_MAX_STAGE];    /* micro-batch chunks alive per stage */
+  double span, bubble;                  /* time, and the share of it that stages idle */
+  char why[128];
+} ScheduleProof;
 bool schedule_prove(ScheduleProof *proof, Arena *a, const char *name, int n_stage, int n_mb, int n_chunk);
+/* The same of given actions, stage by stage: s [n_stage], alike in n_mb and n_chunk. forward_only: there is no backward. */
+bool schedule_prove_actions(ScheduleProof *proof, Arena *a, const Schedule *s, int n_stage, bool forward_only);
 #endif

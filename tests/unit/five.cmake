@@ -1,0 +1,1 @@
+etalon_test(NAME schedule KIND unit LIBS schedule)
