@@ -44,8 +44,7 @@ void wave_send(Channel *c, const void *p, size_t bytes, int to) {
   c->traffic->messages++;
 }
 
-/* World rank of a member of the channel's group. */
-static int channel_rank(const Channel *c, int member) {
+int channel_rank(const Channel *c, int member) {
   bool whole = c->traffic->axes == AXES_WORLD; /* known before there is a mesh */
   return whole ? member : mesh_group_rank(&c->w->mesh, c->w->rank, c->traffic->axes, member);
 }

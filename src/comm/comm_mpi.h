@@ -34,6 +34,7 @@ struct World {
   int64_t *bound;                                      /* [size + 1] shares of an allreduce */
   const char **part;                                   /* [size] where each member's addend lies */
   MPI_Request *slot; int n_slot;                       /* [n_slot][COMM_PARTS] sends under way */
+  int *slot_rank;                                      /* [n_slot] world rank that each send goes to */
   char *stage;                                         /* for reductions */
   size_t stage_bytes;
   char library[COMM_LIBRARY_TEXT];
@@ -54,6 +55,7 @@ static inline void wait_end(World *w) { atomic_store_explicit(&w->pulse->waits, 
 /* A group in use: where to send and where to count. */
 typedef struct Channel { World *w; const WorldGroup *g; CommTraffic *traffic; } Channel;
 Channel channel_open(World *w, AxisSet axes);
+int channel_rank(const Channel *c, int member);        /* the member's world rank */
 
 /* A wave: post at most COMM_WAVE of each, then wait for all. At most max_message bytes each; 0 bytes are not sent. */
 void wave_recv(Channel *c, void *p, size_t bytes, int from);

@@ -23,6 +23,10 @@ ETALON_FAULT='exec.ins(L01.moe.up/dX mb0)@1:3=hang' run 2 layout.ep=2 train.hang
 ended 'a rank hangs' 8 'rank 1: step 3, L01.moe.up/dX mb0, waits for nobody'
 grep -aEq '  rank 0: step 3, .*, waits for rank 1 \(group (dp|ep)\)' log || complain 'nothing of the one that waits'
 goes_on 'a rank hangs' 2 2
+ETALON_FAULT='exec.ins(L00.attn.core mb1)@0:2=hang' run 2 layout.pp=2 train.hang_seconds=0.5
+ended 'a stage hangs' 8 'rank 0: step 2, L00.attn.core mb1, waits for nobody'
+grep -aEq '  rank 1: step 2, .*, waits for rank 0 \(group pp\)' log || complain 'nothing of the stage that waits'
+goes_on 'a stage hangs' 1 1
 ETALON_FAULT='ckpt.sync@1:2=hang' run 2 train.hang_seconds=0.5
 ended 'a save hangs' 8 'rank 1: step 2, saving a checkpoint, waits for nobody'
 goes_on 'a save hangs' 1 1
