@@ -1,4 +1,5 @@
 /* Bytes and messages that a step sends, by axis set: planned against counted, with no difference, on layouts of every kind. */
+#include "parity/traffic_layouts.h"
 #include "program/op_passes.h"
 #include "unit/train_rig.h"
 
@@ -92,38 +93,11 @@ static void learned(Rig *r, const char *what) {
   }
 }
 
-static const struct {
-  int ranks;
-  const char *set[4];
-} layout[] = {
-    {1, {"layout.ep=1"}},
-    {2, {"layout.ep=2"}},
-    {2, {"layout.tp=2"}},
-    {2, {"layout.cp=2"}},
-    {2, {"layout.pp=2"}},
-    {2, {"layout.tp=2", "layout.etp=2"}},
-    {2, {"layout.pp=2", "model.tie_word_embeddings=true", "schedule.name=zero_bubble"}},
-    {2, {"optimizer.shard=false", "train.global_batch_size=1"}},
-    {3, {"layout.tp=3", "layout.ep=3"}},
-    {3, {"layout.cp=3", "optimizer.shard=false"}},
-    {4, {"layout.tp=2", "layout.ep=2", "layout.etp=2"}},
-    {4, {"layout.pp=2", "layout.cp=2", "layout.ep=2"}},
-    {4, {"layout.pp=2", "layout.chunks=2", "schedule.name=interleaved", "layout.etp=2"}},
-    {4, {"layout.cp=2", "layout.tp=2", "layout.ep=4", "numerics.mode=native"}},
-    {4, {"layout.ep=4", "schedule.name=all_forward", "moe.aux_scope=global"}},
-    {6, {"layout.tp=3", "layout.cp=2", "layout.ep=3", "layout.etp=2"}},
-    {8, {"layout.pp=2", "layout.tp=2", "layout.ep=4", "model.tie_word_embeddings=true"}},
-    {8, {"layout.tp=2", "layout.cp=2", "layout.etp=2", "layout.ep=2"}},
-};
-enum { N_LAYOUT = sizeof layout / sizeof *layout };
-
 static void each_layout(const char *routing) {
   for (int i = 0; i < N_LAYOUT; i++) {
     if (layout[i].ranks != world_size(rig_world)) continue;
-    const char *sets[8];
-    int n = 0;
-    while (n < 4 && layout[i].set[n]) sets[n] = layout[i].set[n], n++;
-    sets[n] = routing, sets[n + 1] = NULL;
+    const char *sets[LAYOUT_SETS + 3];
+    layout_sets(i, sets, (const char *[]){routing, NULL});
     Rig r;
     rig_open(&r, rig_world, RIG_ODD, 7, sets);
     char what[64];
