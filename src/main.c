@@ -12,6 +12,7 @@
 #include "train/golden_verb.h"
 #include "train/loop.h"
 #include "train/plan_verb.h"
+#include "train/report.h"
 #include "train/sample.h"
 #include "train/version.h"
 #include "train/weights.h"
@@ -175,6 +176,11 @@ static bool verb_compare(World *w, Arena *a, const Args *args, Err *e) {
   return read_real(args, OPT_TOLERANCE, 1, &tolerance, e) && compare_run(a, args->pos[0], args->pos[1], tolerance, stdout, e);
 }
 
+static bool verb_report(World *w, Arena *a, const Args *args, Err *e) {
+  (void)w;
+  return report_run(a, args->pos[0], args->pos[1], stdout, e);
+}
+
 static bool verb_ckpt(World *w, Arena *a, const Args *args, Err *e) {
   (void)w;
   double tolerance = 0;
@@ -202,6 +208,7 @@ static const Verb verbs[] = {
     {"golden", "CONFIG OUT.h5 [--steps N] [--resume CKPT] [--set key=value ...]", "write reference numbers of this model and data, for `check` and for tests of other trainers", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_STEPS), 2, 2, true, verb_golden},
     {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false, verb_data},
     {"compare", "A B [--tolerance T]", "where two runs part: of metrics (JSONL), golden files or checkpoints; exit code 0 equal, 7 different", BIT(OPT_TOLERANCE), 2, 2, false, verb_compare},
+    {"report", "METRICS.jsonl OUT.html", "a page with plots of a run's metrics (log.metrics); nothing else is needed to read it", 0, 2, 2, false, verb_report},
     {"ckpt", "list DIR | show PATH | verify PATH | diff A B [--tolerance T]", "look at checkpoints", BIT(OPT_TOLERANCE), 2, 3, false, verb_ckpt},
     {"config", "", "print the reference of every configuration key (Markdown)", 0, 0, 0, false, verb_config},
 };

@@ -122,6 +122,13 @@ same 'router statistics' '"tokens_min":0,"tokens_max":96,"tokens_mean":48,"cv":1
 same 'TensorBoard: the tags' "2 lm loss, 1 router/L00/entropy" \
   "$(grep -ao 'lm loss' tb/events.out.tfevents.* | wc -l) lm loss, $(grep -ao router/L00/entropy tb/events.out.tfevents.* | wc -l) router/L00/entropy"
 
+cp f.jsonl '<f>.jsonl'
+says 0 'numbers of steps 1 to 2' report '<f>.jsonl' page.html
+same 'report: plots' 10 "$(grep -o '<svg' page.html | wc -l)"
+same 'report: needs nothing else' 0 "$(grep -cE 'https?:|src=|<link|<f>' page.html)"
+refused 2 'cannot be written' 1 report f.jsonl nowhere/page.html
+refused 3 'not a line of JSON' 1 report log page.html
+
 # Two pipeline stages: every instruction of the plan is in the trace of every step; shares of the profile add up.
 staged=(--set model.num_hidden_layers=2 --set layout.pp=2 --set data.valid= --set checkpoint.save_final=false)
 run 2 train "$config" "${staged[@]}" --set train.train_iters=5 --set train.profile=true --set train.trace=trace.json --set train.trace_start=3 \
