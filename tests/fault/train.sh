@@ -84,7 +84,7 @@ for n in 1 3; do
   that 'there is no loss, and JSON knows no NaN' test "$(logged 'lm loss' | sort -u)" = null
   that 'nor a norm' test "$(logged grad-norm | sort -u)" = null
   that 'moments stay' test "$(logged m | sort | uniq -c | grep -c ' 4 ')" = 1
-  that 'weights stay' test "$(grep -ao 'weights.:.[0-9a-f]*' metrics.jsonl | sort -u | wc -l)" = 1
+  that 'weights stay' test "$(grep -ao '"hash":{"weights":"[0-9a-f]*' metrics.jsonl | sort -u | wc -l)" = 1
 done
 
 # ---- asked to stop -----------------------------------------------------------------------------------------------------------------------
