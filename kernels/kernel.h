@@ -140,8 +140,9 @@ static inline int attention_planes(const AttnArgs *a) {
 
 typedef struct RouteArgs {
   int n_expert, top_k; bool renormalise;
-  int forced;            /* 0 learned, 1 balanced, 2 all to one, 3 zipf: ids come from the global token number, weights from the scores */
+  int forced;            /* 0 learned, 1 balanced, 2 all to one, 3 zipf, 4 replay: ids come from the global token number, weights from the scores */
   double zipf_exponent; uint64_t seed;    /* seed: hash of (seed, layer); zipf only */
+  const uint16_t *replay;                 /* [tokens of the batch, k] by global token number; replay only, NULL: learned */
   bool   aux_per_sequence;                /* else: counts of the whole batch */
   int64_t seq_length;    /* tokens of every whole sequence: n of the auxiliary loss per sequence */
   double aux_scale;      /* d(total)/d(aux of the formula below) times N_valid; per sequence also divided by the number of sequences */

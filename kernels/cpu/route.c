@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FORCED_NONE, FORCED_BALANCED, FORCED_ONE, FORCED_ZIPF };
+enum { FORCED_NONE, FORCED_BALANCED, FORCED_ONE, FORCED_ZIPF, FORCED_REPLAY };
 enum { Z_COARSER = 10 }; /* squares of log-sum-exps are large: their grid is 2^10 coarser */
 
 /* Scores of a token; returns the log-sum-exp of its logits. */
@@ -54,10 +54,12 @@ static void route_zipf(int32_t *idx, const double *scale /* [E] (e + 1)^exponent
 
 static void route_choose(int32_t *idx, const real *s, const double *zipf, const RouteArgs *a, int64_t token) {
   int E = a->n_expert, k = a->top_k;
-  if (a->forced == FORCED_NONE) route_top_k(idx, s, E, k);
+  if (a->forced == FORCED_NONE || (a->forced == FORCED_REPLAY && !a->replay)) route_top_k(idx, s, E, k);
   if (a->forced == FORCED_ZIPF) route_zipf(idx, zipf, E, k, a->seed, (uint64_t)token);
   if (a->forced == FORCED_BALANCED)
     for (int j = 0; j < k; j++) idx[j] = (int32_t)((token * k + j) % E);
+  if (a->forced == FORCED_REPLAY && a->replay)
+    for (int j = 0; j < k; j++) idx[j] = a->replay[token * k + j];
   if (a->forced == FORCED_ONE)
     for (int j = 0; j < k; j++) idx[j] = j;
 }

@@ -12,7 +12,7 @@
 typedef enum { FAMILY_LLAMA, FAMILY_MIXTRAL, N_FAMILY } Family;
 typedef enum { NUM_CANONICAL, NUM_NATIVE } NumericsMode;
 typedef enum { CDT_FP32, CDT_FP64 } ComputeDType;
-typedef enum { ROUTE_LEARNED, ROUTE_BALANCED, ROUTE_ALL_TO_ONE, ROUTE_ZIPF } Routing;
+typedef enum { ROUTE_LEARNED, ROUTE_BALANCED, ROUTE_ALL_TO_ONE, ROUTE_ZIPF, ROUTE_REPLAY } Routing;
 typedef enum { AUX_SEQUENCE, AUX_GLOBAL } AuxScope;
 typedef enum { DECAY_CONSTANT, DECAY_LINEAR, DECAY_COSINE, DECAY_WSD } LrDecay;
 typedef enum { NONFINITE_STOP, NONFINITE_SKIP } OnNonfinite;
@@ -32,7 +32,7 @@ typedef struct ModelConfig {
 
 typedef struct Config {
   ModelConfig model;
-  struct { Routing routing; AuxScope aux_scope; double zipf_exponent; } moe;
+  struct { Routing routing; AuxScope aux_scope; double zipf_exponent; char *record, *replay; } moe;
   struct { NumericsMode mode; ComputeDType dtype; int64_t window, shards; } numerics;
   struct { int64_t dp /* 0: world / (tp pp cp) */, tp, pp, ep, etp, cp, chunks /* virtual stages on a rank */; char *pp_layers; } layout;
   struct { char *train, *valid; DataFormat format; int64_t seq_length; bool shuffle; } data;      /* paths: text, .bin prefix or file */

@@ -176,6 +176,15 @@ static bool rule_numerics(ConfigDoc *d, Err *e) {
   return true;
 }
 
+static bool rule_routing(ConfigDoc *d, Err *e) {
+  bool replays = d->c.moe.routing == ROUTE_REPLAY, names = *d->c.moe.replay != 0;
+  if (replays && !names)
+    return refuse(d, e, "moe.routing", "moe.replay", "replay needs a routing trace: name the file that moe.record wrote");
+  if (names && !replays)
+    return refuse(d, e, "moe.replay", "moe.routing", "a trace is replayed only by routing replay; set it, or leave moe.replay empty");
+  return true;
+}
+
 static bool rule_learning_rate(ConfigDoc *d, Err *e) {
   int64_t iters = d->c.train.train_iters, warmup = d->c.optimizer.lr_warmup_iters, wsd = d->c.optimizer.lr_wsd_decay_iters;
   if (d->c.optimizer.min_lr > d->c.optimizer.lr)
@@ -200,8 +209,8 @@ static bool rule_checkpoint(ConfigDoc *d, Err *e) {
 
 bool config_resolve(ConfigDoc *d, int world, Err *e) {
   CHECK(world >= 1, "world of %d ranks", world);
-  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,         rule_experts,   rule_sizes,     rule_numerics,
-                                                      rule_learning_rate, rule_shards, rule_checkpoint};
+  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,   rule_experts,       rule_sizes,  rule_numerics,
+                                                      rule_routing, rule_learning_rate, rule_shards, rule_checkpoint};
   TRY(config_check_required(d, e));
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));

@@ -9,7 +9,7 @@ enum { MAX_I32 = INT32_MAX, MAX_WIDTH = 1 << 20, MAX_COUNT = 1 << 16 };
 static const char *const family_words[] = {"llama", "mixtral", NULL};
 static const char *const mode_words[] = {"canonical", "native", NULL};
 static const char *const dtype_words[] = {"fp32", "fp64", NULL};
-static const char *const routing_words[] = {"learned", "balanced", "all_to_one", "zipf", NULL};
+static const char *const routing_words[] = {"learned", "balanced", "all_to_one", "zipf", "replay", NULL};
 static const char *const aux_words[] = {"sequence", "global", NULL};
 static const char *const decay_words[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const nonfinite_words[] = {"stop", "skip", NULL};
@@ -88,9 +88,11 @@ static const ConfigKey table[] = {
     IGNORED("model.router_jitter_noise", only_zero, "router noise is not in this version"),
     IGNORED("model.rope_scaling", only_null, "scaled rotary positions are not in this version"),
 
-    ENUM(moe, routing, routing_words, "learned", "who chooses experts: the router, or a pattern (to measure or to stress)"),
+    ENUM(moe, routing, routing_words, "learned", "who chooses experts: the router, a pattern (to measure or to stress), or moe.replay (not in evaluations)"),
     ENUM(moe, aux_scope, aux_words, "sequence", "load balance is counted over one sequence or over the global batch"),
     REAL(moe, zipf_exponent, 0, 100, "1.0", "skew of routing zipf: expert i is drawn with weight 1 / (i + 1)^exponent"),
+    TEXT(moe, record, "", "file for the experts that every training step's tokens are sent to (a routing trace); empty: none"),
+    TEXT(moe, replay, "", "a routing trace whose choices are made again, step by step, with moe.routing: replay"),
 
     ENUM(numerics, mode, mode_words, "canonical", "canonical: same bits on every layout; native: faster, same bits on one layout only"),
     ENUM(numerics, dtype, dtype_words, "fp32", "type of weights, activations and gradients"),

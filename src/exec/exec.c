@@ -204,6 +204,7 @@ int32_t *exec_tokens(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x
 const DealMb *exec_geometry(const Exec *x, int which) { return x->run[which].mb; }
 int32_t *exec_labels(Exec *x, int which) { return exec_ptr(x, x->run[which].s, x->run[which].s->host_labels); }
 void *exec_state(Exec *x, ParamGroupId g, StateKind k) { return exec_ptr(x, any_step(x), any_step(x)->state[g][k]); }
+void exec_set_replay(Exec *x, const uint16_t *const *layer) { x->env.replay = layer; }
 void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx) { x->observer = observer, x->observer_ctx = ctx; }
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx) { x->tap = tap, x->tap_ctx = ctx; }
 const int64_t *exec_rows(const Exec *x, int which) { return x->run[which].n_row; }

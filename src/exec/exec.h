@@ -50,6 +50,8 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *r);
  * (a rank that only received it has a small one). */
 uint64_t exec_find_nonfinite(Exec *x, const UpdateArgs *u, char *text, size_t size);
 void exec_set_tap(Exec *x, ExecTap *tap, void *ctx);
+/* [layers] -> choices [tokens of the batch, k] of the next steps, for moe.routing: replay; NULL: the router chooses. They must stay where they are. */
+void exec_set_replay(Exec *x, const uint16_t *const *layer);
 void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx);      /* NULL: none */
 
 /* Parameters and optimizer state. A state's array is flat (params.h): weights and accumulators whole, moments from the first owned element on. */

@@ -15,6 +15,7 @@ typedef struct StepEnv {
   int64_t n_token_global, n_seq_global;
   uint64_t *stat, *fault;           /* device memory */
   int stat_shift;
+  const uint16_t *const *replay;    /* [layers] recorded choices of the batch for routing `replay`; NULL: the router chooses */
 } StepEnv;
 
 /* One call. Pointers that the row does not declare are NULL. */

@@ -35,6 +35,7 @@ static RouteArgs route_args(const OpCall *c) {
   a.n_token_global = c->env->n_token_global;
   a.aux_scale = c->op->attr.route.aux_coef * c->env->n_valid;
   if (a.aux_per_sequence) a.aux_scale /= (double)c->env->n_seq_global;
+  a.replay = c->env->replay ? c->env->replay[c->op->layer] : NULL;
   a.z_scale = c->op->attr.route.z_coef * c->env->n_valid / (double)c->env->n_token_global;
   return a;
 }

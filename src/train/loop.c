@@ -45,6 +45,7 @@ static bool trainer_open(Trainer *t, Err *e) {
 
 static void trainer_close(Trainer *t) {
   saver_close(&t->saver);
+  watch_close(&t->watch);
   metrics_close(&t->metrics);
   session_close(&t->s);
   token_file_close(&t->train);
@@ -109,7 +110,7 @@ static bool train_step(Trainer *t, Err *e) {
   UpdateArgs u = {.lr = lr_at(c, it), .beta1 = c->optimizer.adam_beta1, .beta2 = c->optimizer.adam_beta2, .eps = c->optimizer.adam_eps,
                   .weight_decay = c->optimizer.weight_decay, .clip_grad = c->optimizer.clip_grad, .t = it};
   StepResult r;
-  watch_before(&t->watch, it);
+  TRY(watch_before(&t->watch, it, e));
   exec_run(t->s.x, EXEC_TRAIN, &u, &r);
   if (r.fault && c->optimizer.on_nonfinite == NONFINITE_STOP) return say_fault(t, it, &u, e);
   t->step = it;

@@ -11,6 +11,9 @@ static bool profiles(const Watch *w, int64_t it) {
   return w->s->c->train.profile && (it > w->first || w->first == w->s->c->train.train_iters);
 }
 
+static bool records(const Watch *w) { return *w->s->c->moe.record != 0; }
+static bool replays(const Watch *w) { return w->s->c->moe.routing == ROUTE_REPLAY; }
+
 static bool has_trace(const Watch *w) { return *w->s->c->train.trace != 0; }
 static int64_t trace_number(const Watch *w, int64_t it) {
   return it - w->first + 1 - w->s->c->train.trace_start;
@@ -27,25 +30,36 @@ static void observe(void *ctx, const Step *s, int ins, double begin, double end)
 }
 
 bool watch_open(Watch *w, Session *s, Metrics *m, Log *log, int64_t done, Err *e) {
-  (void)e;
   *w = (Watch){.s = s, .m = m, .log = log, .first = done + 1};
   value_hash_open(&w->values, s);
   if (s->c->train.profile) profile_open(&w->profile, s);
   if (has_trace(w)) trace_open(&w->trace, s, s->c->train.trace_steps);
-  return true;
+  if (records(w)) TRY(record_open(&w->record, s, log, done, e));
+  if (replays(w)) replay_open(&w->replay, s, e);
+  return world_agree(s->world, e);
 }
 
-void watch_before(Watch *w, int64_t it) {
+bool watch_before(Watch *w, int64_t it, Err *e) {
   w->it = it;
   w->taps.n = 0;
   if (hashes_values(w, it)) {
     value_hash_clear(&w->values, w->s);
     tap_mux_add(&w->taps, value_hash_tap, &w->values);
   }
+  if (records(w)) {
+    record_clear(&w->record);
+    tap_mux_add(&w->taps, record_tap, &w->record);
+  }
   tap_mux_set(&w->taps, w->s->x);
+  if (replays(w)) {
+    replay_read(&w->replay, it, e);
+    TRY(world_agree(w->s->world, e));
+    exec_set_replay(w->s->x, w->replay.layer);
+  }
   if (traces(w, it) && trace_number(w, it) == 0) trace_clock(&w->trace, w->s, 0);
   exec_set_observer(w->s->x, profiles(w, it) || traces(w, it) ? observe : NULL, w);
   if (profiles(w, it)) profile_begin(&w->profile);
+  return true;
 }
 
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
@@ -53,6 +67,8 @@ bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
   if (profiles(w, it)) profile_end(&w->profile);
   exec_set_observer(w->s->x, NULL, NULL);
   exec_set_tap(w->s->x, NULL, NULL);
+  exec_set_replay(w->s->x, NULL);
+  if (records(w)) record_write(&w->record, w->s, it);
   if (hashes_values(w, it)) value_hash_write(&w->values, w->s, w->m, it);
   if (every(it, c->log.hash_interval)) tensor_hash_write(w->s, w->m, it);
   if (every(it, c->log.router_interval)) router_log_write(w->m, r, it);
@@ -70,4 +86,9 @@ bool watch_end(Watch *w, Err *e) {
     log_line(w->log, "note: train.trace: no step was traced: this run began at step %lld and train.trace_start is %lld",
              (long long)w->first, (long long)w->s->c->train.trace_start);
   return true;
+}
+
+void watch_close(Watch *w) {
+  record_close(&w->record);
+  replay_close(&w->replay);
 }

@@ -3,6 +3,7 @@
 #define ETALON_WATCH_H
 #include "train/hashes.h"
 #include "train/profile.h"
+#include "train/routing_trace.h"
 #include "train/trace.h"
 
 typedef struct Watch {
@@ -11,14 +12,17 @@ typedef struct Watch {
   TapMux taps;               /* of the step that is about to run */
   ValueHash values;
   Profile profile;
+  RouteRecorder record;
+  RouteReplay replay;
   Trace trace;
 } Watch;
 
 /* Collective. s, m and log must stay where they are. done: iterations before this run. */
 bool watch_open(Watch *w, Session *s, Metrics *m, Log *log, int64_t done, Err *e);
 /* Before and after exec_run of iteration `it`. Collective. */
-void watch_before(Watch *w, int64_t it);
+bool watch_before(Watch *w, int64_t it, Err *e);
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e);
 /* Collective, after the last step and before the session ends: what is told at the end. */
 bool watch_end(Watch *w, Err *e);
+void watch_close(Watch *w);
 #endif
