@@ -73,6 +73,11 @@ void reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64
   for (int64_t at = 0; at < longest; at += chunk) reduce_chunk(&c, acc, kind, bound, stage, at, at + chunk);
 }
 
+void sum_into(SumKind kind, void *to, const void *from, int64_t n) {
+  const char *part[2] = {to, from};
+  sum_table[kind].add(to, part, 2, n);
+}
+
 void reduce_pair(World *w, AxisSet axes, int from, int to, void *acc, SumKind kind, int64_t n, void *stage, size_t stage_bytes) {
   Channel c = channel_open(w, axes);
   int self = c.g->self;

@@ -9,6 +9,8 @@ size_t sum_size(SumKind k);
  * stage: scratch; every member must pass the same stage_bytes, at least reduce_stage_min(group size) (bytes.h). Pairwise exchange in chunks (Thakur,
  * Rabenseifner, Gropp 2005): a chunk's n - 1 foreign parts lie in stage together and are added in one pass. */
 void   reduce_scatter(World *w, AxisSet axes, void *acc, SumKind kind, const int64_t *bound, void *stage, size_t stage_bytes);
+/* to[i] += from[i], both here. */
+void   sum_into(SumKind kind, void *to, const void *from, int64_t n);
 /* Member `from` sends its n elements, member `to` adds them to its own: to's first, then from's. Others do nothing. stage: scratch of the same size on both. */
 void   reduce_pair(World *w, AxisSet axes, int from, int to, void *acc, SumKind kind, int64_t n, void *stage, size_t stage_bytes);
 

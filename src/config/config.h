@@ -41,7 +41,7 @@ typedef struct Config {
            char *trace; int64_t trace_start, trace_steps;
            char *sample_prompt; int64_t sample_tokens; } train;
   struct { double lr, min_lr, adam_beta1, adam_beta2, adam_eps, weight_decay, clip_grad /* 0: none */; LrDecay lr_decay_style;
-           int64_t lr_warmup_iters, lr_decay_iters /* 0: train_iters */, lr_wsd_decay_iters; OnNonfinite on_nonfinite; bool shard /* ZeRO-1 */; } optimizer;
+           int64_t lr_warmup_iters, lr_decay_iters /* 0: train_iters */, lr_wsd_decay_iters; OnNonfinite on_nonfinite; bool shard /* ZeRO-1 */, shard_parameters /* ZeRO-3 */; } optimizer;
   struct { ScheduleKind name; } schedule;
   struct { int64_t device_limit, host_limit; bool guard; } memory;   /* bytes; 0: no limit */
   struct { char *name; int64_t threads; GemmProvider gemm; } device;

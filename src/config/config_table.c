@@ -143,6 +143,7 @@ static const ConfigKey table[] = {
     INT(optimizer, lr_wsd_decay_iters, 0, MAX_STEPS, "0", "length of the decay of style wsd"),
     ENUM(optimizer, on_nonfinite, nonfinite_words, "stop", "at a NaN or infinity: stop (exit code 6), or skip the update"),
     BOOL(optimizer, shard, "true", "each data-parallel rank keeps a part of the optimizer state (ZeRO-1)"),
+    BOOL(optimizer, shard_parameters, "false", "weights and gradients too are kept in shares, a weight is gathered for each use (ZeRO-3)"),
 
     ENUM(schedule, name, schedule_words, "1f1b", "order of micro-batches and stages; all_forward: every forward before the first backward; interleaved: with layout.chunks; zero_bubble: weight gradients fill the gaps"),
 

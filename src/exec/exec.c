@@ -9,18 +9,20 @@
 static InsFn *const ins_run[N_INS] = {
     [INS_KERNEL] = ins_kernel, [INS_SUM] = ins_sum, [INS_COPY] = ins_copy, [INS_WAIT] = ins_wait, [INS_RECV] = ins_recv, [INS_SEND] = ins_send, [INS_SENT] = ins_sent, [INS_MIRROR_GRAD] = ins_mirror_grad,
     [INS_MIRROR_WEIGHT] = ins_mirror_weight, [INS_DECIDE] = ins_decide, [INS_ZERO] = ins_zero,
-    [INS_COUNT] = ins_count, [INS_BATCH_COUNTS] = ins_batch_counts, [INS_STATS] = ins_stats, [INS_REDUCE] = ins_reduce, [INS_NORM] = ins_norm,
+    [INS_COUNT] = ins_count, [INS_BATCH_COUNTS] = ins_batch_counts, [INS_STATS] = ins_stats, [INS_FETCH] = ins_fetch, [INS_CLEAR] = ins_clear, [INS_REDUCE_PARAM] = ins_reduce_param, [INS_REDUCE] = ins_reduce, [INS_NORM] = ins_norm,
     [INS_UPDATE] = ins_update, [INS_GATHER] = ins_gather};
 
 /* ---- instructions over values ----------------------------------------------------------------------------------------------------------- */
-static void bind_parameter(const Exec *x, const StepRun *r, OpCall *c, int k) {
+static void bind_parameter(const Exec *x, const StepRun *r, const Ins *i, OpCall *c, int k) {
   const Param *p = program_param_of(c->p, c->op->in[k]);
   const char *w = exec_ptr(x, r->s, r->s->state[p->group][STATE_WEIGHT]);
   char *acc = exec_ptr(x, r->s, r->s->state[p->group][STATE_ACCUM]);
   size_t acc_size = r->s->p->num.exact ? sizeof(uint64_t) : x->real;
-  c->weight[k] = (Weight){w + (size_t)p->flat * x->real, p->expert_stride, p->offset};
+  const char *fetched = exec_ptr(x, r->s, i->weight);
+  char *apart = exec_ptr(x, r->s, i->accum);
+  c->weight[k] = (Weight){fetched ? fetched : w + (size_t)p->flat * x->real, p->expert_stride, p->offset};
   c->accum[k] = x->env.accum_like;
-  c->accum[k].data = acc + (size_t)p->flat * acc_size;
+  c->accum[k].data = apart ? apart : acc + (size_t)p->flat * acc_size;
   c->accum[k].expert_stride = p->expert_stride;
   c->accum[k].offset = p->offset;
 }
@@ -30,7 +32,7 @@ static OpCall bind_call(const Exec *x, const StepRun *r, const Ins *i) {
   const Program *p = s->chunk[i->chunk];
   OpCall c = {.p = p, .op = &p->op[i->op], .env = &x->env, .mb = &r->mb[i->mb], .work = exec_ptr(x, s, i->work)};
   for (int k = 0; k < c.op->n_in; k++) {
-    if (c.op->in[k] != NO_VAL && p->val[c.op->in[k]].kind == VAL_PARAM) bind_parameter(x, r, &c, k);
+    if (c.op->in[k] != NO_VAL && p->val[c.op->in[k]].kind == VAL_PARAM) bind_parameter(x, r, i, &c, k);
     c.in[k] = exec_ptr(x, s, i->in[k]);
     c.d_in[k] = exec_ptr(x, s, i->d_in[k]);
   }
@@ -221,11 +223,11 @@ const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_
   const Step *s = any_step(x);
   const char *base = exec_state(x, g, kind[v]);
   if (v == VIEW_GRAD) {
-    const char *acc = base + (size_t)flat * (s->p->num.exact ? sizeof(uint64_t) : x->real);
+    const char *acc = base + (size_t)(flat - (x->o.zero3 ? x->bound[g][x->self[g]] : 0)) * (s->p->num.exact ? sizeof(uint64_t) : x->real);
     x->k->grad_finish(&x->env.kctx, scratch, acc, s->p->num.exact, s->p->num.shift, (double)x->result.n_valid, n);
     return scratch;
   }
-  bool share = v != VIEW_WEIGHT && x->o.zero1;
+  bool share = v == VIEW_WEIGHT ? x->o.zero3 && g != PGROUP_MIRROR : x->o.zero1;
   return base + (size_t)(flat - (share ? x->bound[g][x->self[g]] : 0)) * x->real;
 }
 

@@ -22,7 +22,7 @@ typedef struct ExecOptions {
   SlabLayout slab;
   Device *device; World *world;
   bool guard;                       /* NaN in workspaces before a call and in buffers after their last use */
-  bool zero1;                       /* the owner's share of optimizer state only */
+  bool zero1, zero3;                /* the owner's share of optimizer state only; of weights and gradients too */
 } ExecOptions;
 
 typedef struct UpdateArgs { double lr, beta1, beta2, eps, weight_decay, clip_grad /* 0: none */; int64_t t /* from 1 */; } UpdateArgs;
@@ -54,7 +54,7 @@ void exec_set_tap(Exec *x, ExecTap *tap, void *ctx);
 void exec_set_replay(Exec *x, const uint16_t *const *layer);
 void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx);      /* NULL: none */
 
-/* Parameters and optimizer state. A state's array is flat (params.h): weights and accumulators whole, moments from the first owned element on. */
+/* Parameters and optimizer state. A state's array is flat (params.h): weights and accumulators whole (in shares where zero3), moments from the first owned element on. */
 typedef enum { VIEW_WEIGHT, VIEW_GRAD, VIEW_M, VIEW_V } StateView;
 void *exec_state(Exec *x, ParamGroupId g, StateKind k);
 /* Elements of group g that this rank owns: [lo, hi). */

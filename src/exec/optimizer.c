@@ -63,6 +63,39 @@ void ins_stats(Exec *x, StepRun *r, const Ins *i) {
   else comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.stat, r->s->p->n_stat);
 }
 
+/* ---- parameters in shares (Rajbhandari et al. 2020, ZeRO-3) ------------------------------------------------------------------------------- */
+/* The part of each member's share that lies in a parameter, from its first element: bound [n + 1]. */
+static void param_bounds(const Exec *x, const Param *p, int64_t *bound) {
+  int64_t size = p->expert_stride * p->n_expert_here;
+  for (int k = 0; k <= x->n_bound[p->group]; k++) {
+    int64_t at = x->bound[p->group][k] - p->flat;
+    bound[k] = at < 0 ? 0 : at > size ? size : at;
+  }
+}
+void ins_fetch(Exec *x, StepRun *r, const Ins *i) {
+  const Param *p = &r->s->p->params->param[i->param];
+  int g = p->group, self = x->self[g];
+  int64_t bound[x->n_bound[g] + 1];
+  param_bounds(x, p, bound);
+  char *whole = exec_ptr(x, r->s, i->out[0]);
+  const char *share = exec_ptr(x, r->s, r->s->state[g][STATE_WEIGHT]);
+  memcpy(whole + (size_t)bound[self] * x->real, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * x->real, (size_t)(bound[self + 1] - bound[self]) * x->real);
+  comm_allgather(x->o.world, pgroup_axes(g), whole, bound, x->real);
+}
+void ins_clear(Exec *x, StepRun *r, const Ins *i) { memset(exec_ptr(x, r->s, i->out[0]), 0, r->s->buf[i->out[0]].bytes); }
+
+void ins_reduce_param(Exec *x, StepRun *r, const Ins *i) {
+  const Param *p = &r->s->p->params->param[i->param];
+  int g = p->group, self = x->self[g];
+  SumKind kind = r->s->p->num.exact ? SUM_U64 : x->real == sizeof(float) ? SUM_F32 : SUM_F64;
+  int64_t bound[x->n_bound[g] + 1];
+  param_bounds(x, p, bound);
+  char *whole = exec_ptr(x, r->s, i->in[0]), *share = exec_ptr(x, r->s, r->s->state[g][STATE_ACCUM]);
+  reduce_scatter(x->o.world, pgroup_axes(g), whole, kind, bound, exec_ptr(x, r->s, i->work), i->work == NO_BUF ? 0 : r->s->buf[i->work].bytes);
+  if (bound[self + 1] > bound[self])
+    sum_into(kind, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * sum_size(kind), whole + (size_t)bound[self] * sum_size(kind), bound[self + 1] - bound[self]);
+}
+
 /* The copy is the whole flat array of its group; the owner's begins at the parameter. */
 static int mirror_place(const ParamSet *ps, const Exec *x, const Step *s, StateKind k, size_t elem, char **data) {
   const Param *copy = &ps->param[ps->n - 1], *owner = &ps->param[copy->mirror_of];
@@ -149,8 +182,9 @@ static void update_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t f
                 .correction1 = 1 - pow(u->beta1, (double)u->t), .correction2 = 1 - pow(u->beta2, (double)u->t), .clip = x->norm_clip};
   const void *grad = exec_view(x, g, VIEW_GRAD, flat, n, ctx);
   size_t share = x->o.zero1 ? (size_t)x->bound[g][x->self[g]] : 0;
+  size_t weight_share = x->o.zero3 ? share : 0;
   char *w = exec_state(x, g, STATE_WEIGHT), *m = exec_state(x, g, STATE_M), *v = exec_state(x, g, STATE_V);
-  x->k->adamw(&x->env.kctx, w + (size_t)flat * x->real, m + ((size_t)flat - share) * x->real, v + ((size_t)flat - share) * x->real, grad, n, &a);
+  x->k->adamw(&x->env.kctx, w + ((size_t)flat - weight_share) * x->real, m + ((size_t)flat - share) * x->real, v + ((size_t)flat - share) * x->real, grad, n, &a);
 }
 
 /* Nothing moves when a gradient is not finite, or when no label counts. */

@@ -14,22 +14,44 @@ static int larger_first(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-static bool overlap_in_time(const Buf *a, const Buf *b) { return a->first <= b->last && b->first <= a->last; }
+/* Buffers that have their place, sorted by it. Most of them live at other times than the one in hand, so lifetimes lie apart and are looked through by blocks. */
+enum { BLOCK = 32 };
+typedef struct Placed { int n, *first, *last; Buf **buf; } Placed;
 
-static size_t lowest_gap(const Buf *b, Buf *const *placed, int n) {
-  size_t off = 0;
-  for (int i = 0; i < n; i++) {
-    const Buf *p = placed[i];
-    if (!overlap_in_time(b, p)) continue;
-    if (p->offset >= off + line_up(b->bytes)) break;
-    if (p->offset + line_up(p->bytes) > off) off = p->offset + line_up(p->bytes);
+static bool any_overlap(const int *first, const int *last, const Buf *b) {
+  int any = 0;
+  for (int i = 0; i < BLOCK; i++) any |= (first[i] <= b->last) & (last[i] >= b->first);
+  return any;
+}
+
+static size_t lowest_gap(const Buf *b, const Placed *p) {
+  size_t off = 0, size = line_up(b->bytes);
+  for (int block = 0; block < p->n; block += BLOCK) {
+    if (!any_overlap(p->first + block, p->last + block, b)) continue;
+    for (int i = block; i < block + BLOCK && i < p->n; i++) {
+      if (p->first[i] > b->last || p->last[i] < b->first) continue;
+      const Buf *x = p->buf[i];
+      if (x->offset >= off + size) return off;
+      if (x->offset + line_up(x->bytes) > off) off = x->offset + line_up(x->bytes);
+    }
   }
   return off;
 }
 
-static void insert_sorted(Buf **placed, int n, Buf *b) {
-  while (n > 0 && placed[n - 1]->offset > b->offset) placed[n] = placed[n - 1], n--;
-  placed[n] = b;
+/* After those at the same offset. */
+static void insert_sorted(Placed *p, Buf *b) {
+  int lo = 0, hi = p->n;
+  while (lo < hi) {
+    int mid = (lo + hi) / 2;
+    if (p->buf[mid]->offset <= b->offset) lo = mid + 1;
+    else hi = mid;
+  }
+  size_t after = (size_t)(p->n - lo);
+  memmove(p->first + lo + 1, p->first + lo, after * sizeof *p->first);
+  memmove(p->last + lo + 1, p->last + lo, after * sizeof *p->last);
+  memmove(p->buf + lo + 1, p->buf + lo, after * sizeof *p->buf);
+  p->first[lo] = b->first, p->last[lo] = b->last, p->buf[lo] = b;
+  p->n++;
 }
 
 /* States lie in order of declaration: the same in every step. */
@@ -40,12 +62,13 @@ static size_t place_in_order(Buf **buf, int n) {
 }
 
 static size_t place_by_size(Arena *a, Buf **buf, int n) {
-  Buf **placed = ARENA_NEW(a, Buf *, n + 1);
+  Placed p = {.first = ARENA_NEW(a, int, n + BLOCK), .last = ARENA_NEW(a, int, n + BLOCK), .buf = ARENA_NEW(a, Buf *, n + 1)};
+  for (int i = 0; i < n + BLOCK; i++) p.last[i] = -1;
   size_t high = 0;
   qsort(buf, (size_t)n, sizeof *buf, larger_first);
   for (int i = 0; i < n; i++) {
-    buf[i]->offset = lowest_gap(buf[i], placed, i);
-    insert_sorted(placed, i, buf[i]);
+    buf[i]->offset = lowest_gap(buf[i], &p);
+    insert_sorted(&p, buf[i]);
     if (buf[i]->offset + line_up(buf[i]->bytes) > high) high = buf[i]->offset + line_up(buf[i]->bytes);
   }
   return high;
@@ -119,23 +142,39 @@ bool plan_check_limits(const MemPlan *m, Arena *a, Step *const *step, int n_step
 }
 
 /* ---- touched lines -------------------------------------------------------------------------------------------------------------------- */
-Touched touched_new(Arena *a, const MemPlan *m) {
-  Touched t;
-  for (int r = 0; r < N_REGION; r++) t.line[r] = ARENA_NEW(a, uint8_t, m->bytes[r] / PLAN_LINE + 1);
-  return t;
+Touched touched_new(Arena *a) { return (Touched){.a = a}; }
+
+static int by_place(const void *a, const void *b) {
+  const LineSpan *x = a, *y = b;
+  return x->from < y->from ? -1 : x->from > y->from;
+}
+/* In place: sorted, overlaps joined. Returns how many are left. */
+static int join_spans(LineSpan *x, int n) {
+  int k = 0;
+  qsort(x, (size_t)n, sizeof *x, by_place);
+  for (int i = 0; i < n; i++) {
+    if (k && x[i].from <= x[k - 1].end) x[k - 1].end = x[i].end > x[k - 1].end ? x[i].end : x[k - 1].end;
+    else x[k++] = x[i];
+  }
+  return k;
 }
 
 void plan_touch(const Step *s, const DealMb *mb, const int64_t *n_row, Touched *t) {
+  LineSpan *span[N_REGION];
+  for (int r = 0; r < N_REGION; r++) {
+    span[r] = ARENA_NEW(t->a, LineSpan, t->n[r] + s->n_buf);
+    if (t->n[r]) memcpy(span[r], t->span[r], (size_t)t->n[r] * sizeof *span[r]);
+  }
   for (int i = 0; i < s->n_buf; i++) {
     const Buf *b = &s->buf[i];
-    if (b->first < 0) continue;
-    size_t n = buf_bytes(s, b, mb, n_row);
-    if (n) memset(t->line[b->region] + b->offset / PLAN_LINE, 1, line_up(n) / PLAN_LINE);
+    size_t n = b->first < 0 ? 0 : buf_bytes(s, b, mb, n_row);
+    if (n) span[b->region][t->n[b->region]++] = (LineSpan){b->offset, b->offset + line_up(n)};
   }
+  for (int r = 0; r < N_REGION; r++) t->n[r] = join_spans(span[r], t->n[r]), t->span[r] = span[r];
 }
 
-size_t touched_bytes(const Touched *t, const MemPlan *m, Region r) {
+size_t touched_bytes(const Touched *t, Region r) {
   size_t n = 0;
-  for (size_t i = 0; i < m->bytes[r] / PLAN_LINE; i++) n += t->line[r][i];
-  return n * PLAN_LINE;
+  for (int i = 0; i < t->n[r]; i++) n += t->span[r][i].end - t->span[r][i].from;
+  return n;
 }

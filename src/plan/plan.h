@@ -18,11 +18,12 @@ void plan_memory(MemPlan *m, Arena *a, Step *const *step, int n_step);
 bool plan_check_limits(const MemPlan *m, Arena *a, Step *const *step, int n_step, size_t device_limit, size_t host_limit, Err *e);
 
 /* What a run with these micro-batches and row counts touches, in bytes of whole lines, region by region: what exec measures on a painted slab.
- * mb [n_mb], n_row [n_guard] of step `s`; touched: bitmaps of lines per region, grown by each call; then plan_touched_bytes. */
-typedef struct Touched { uint8_t *line[N_REGION]; } Touched;
-Touched touched_new(Arena *a, const MemPlan *m);
+ * mb [n_mb], n_row [n_guard] of step `s`; grown by each call of plan_touch. Lives in the arena. */
+typedef struct LineSpan { size_t from, end; } LineSpan;
+typedef struct Touched { Arena *a; LineSpan *span[N_REGION]; /* disjoint */ int n[N_REGION]; } Touched;
+Touched touched_new(Arena *a);
 void    plan_touch(const Step *s, const DealMb *mb, const int64_t *n_row, Touched *t);
-size_t  touched_bytes(const Touched *t, const MemPlan *m, Region r);
+size_t  touched_bytes(const Touched *t, Region r);
 
 /* How many rows go where, for every (micro-batch, exchange): what the counts of that exchange will be (op_passes.h) and the rows that this rank receives. */
 typedef struct Routed { int64_t *n_row; const int32_t **plan; /* both [n_guard] */ } Routed;

@@ -74,6 +74,19 @@ static void walk_mirror_weight(Walk *w, const Ins *i) {
   RowSeg up = {.peer = last_stage(w), .n_row = copy->expert_stride}, down = {.peer = 0, .n_row = copy->expert_stride};
   sketch_exchange_rows(&w->sketch, AXIS_BIT(AXIS_PP), &up, self == 0, &down, self == last_stage(w), w->t->k->real_size);
 }
+/* The shares' parts of one parameter (exec/optimizer.c, param_bounds). */
+static void walk_param(Walk *w, const Ins *i, bool sum) {
+  const Param *p = &w->t->s->p->params->param[i->param];
+  int64_t bound[w->n[p->group] + 1], size = p->expert_stride * p->n_expert_here;
+  for (int k = 0; k <= w->n[p->group]; k++) {
+    int64_t at = w->bound[p->group][k] - p->flat;
+    bound[k] = at < 0 ? 0 : at > size ? size : at;
+  }
+  if (sum) sketch_reduce_scatter(&w->sketch, pgroup_axes(p->group), acc_size(w), bound, work_bytes(w, i));
+  else sketch_allgather(&w->sketch, pgroup_axes(p->group), bound, w->t->k->real_size);
+}
+static void walk_fetch(Walk *w, const Ins *i) { walk_param(w, i, false); }
+static void walk_reduce_param(Walk *w, const Ins *i) { walk_param(w, i, true); }
 static void walk_reduce(Walk *w, const Ins *i) {
   AxisSet axes = pgroup_axes(i->group);
   sketch_reduce_scatter(&w->sketch, axes, acc_size(w), w->bound[i->group], work_bytes(w, i));
@@ -101,6 +114,8 @@ static void (*const walk_ins[N_INS])(Walk *, const Ins *) = {[INS_KERNEL] = walk
                                                              [INS_STATS] = walk_stats,
                                                              [INS_MIRROR_GRAD] = walk_mirror_grad,
                                                              [INS_MIRROR_WEIGHT] = walk_mirror_weight,
+                                                             [INS_FETCH] = walk_fetch,
+                                                             [INS_REDUCE_PARAM] = walk_reduce_param,
                                                              [INS_REDUCE] = walk_reduce,
                                                              [INS_NORM] = walk_norm,
                                                              [INS_GATHER] = walk_gather};

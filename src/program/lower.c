@@ -36,7 +36,7 @@ static Ins *emit(Step *s, InsKind kind) {
   CHECK(s->n_ins < s->max_ins, "more than %d instructions", s->max_ins);
   Ins *i = &s->ins[s->n_ins++];
   memset(i, 0, sizeof *i);
-  *i = (Ins){.kind = kind, .op = -1, .mb = -1, .event = -1, .guard = -1, .work = NO_BUF, .group = -1, .peer = -1};
+  *i = (Ins){.kind = kind, .op = -1, .mb = -1, .event = -1, .guard = -1, .work = NO_BUF, .group = -1, .peer = -1, .param = -1, .weight = NO_BUF, .accum = NO_BUF};
   for (int k = 0; k < MAX_IN; k++) i->in[k] = i->d_in[k] = NO_BUF;
   for (int k = 0; k < MAX_OUT; k++) i->out[k] = i->d_out[k] = NO_BUF;
   return i;
@@ -77,11 +77,31 @@ static int guard_of(const Lower *l, int chunk, int mb, const Op *op) {
   return -1;
 }
 
+/* The parameter among an op's inputs that is kept in shares, or -1. An op has one parameter at most. */
+static int shared_param(const Lower *l, const Program *p, const Op *o) {
+  for (int k = 0; k < o->n_in && l->o->zero3; k++)
+    if (o->in[k] != NO_VAL && p->val[o->in[k]].kind == VAL_PARAM && program_param_of(p, o->in[k])->group != PGROUP_MIRROR) return p->val[o->in[k]].param;
+  return -1;
+}
+static int64_t param_elements(const Param *p) { return p->expert_stride * p->n_expert_here; }
+static BufId param_buf(const Lower *l, int param, size_t element) {
+  const Param *p = &l->s->p->params->param[param];
+  return buf_new(l->s, (Buf){.label = p->name, .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = (size_t)param_elements(p) * element});
+}
+static BufId lower_fetch(const Lower *l, int chunk, int mb, int param) {
+  BufId b = param_buf(l, param, dtype_size(l->s->p->num.real));
+  Ins *i = emit_for(l->s, INS_FETCH, chunk, mb);
+  i->param = param, i->out[0] = b;
+  return b;
+}
+
 static Ins *emit_kernel(const Lower *l, int chunk, OpId op, Pass pass, int mb) {
   const Program *p = l->s->chunk[chunk];
   const Op *o = &p->op[op];
+  int param = pass == PASS_BWD_W ? -1 : shared_param(l, p, o);
+  BufId weight = param >= 0 ? lower_fetch(l, chunk, mb, param) : NO_BUF;
   Ins *i = emit_for(l->s, INS_KERNEL, chunk, mb);
-  i->op = op, i->pass = pass;
+  i->op = op, i->pass = pass, i->weight = weight;
   i->guard = guard_of(l, chunk, mb, o);
   i->action = LATE_KEEP;
   OpWorkArgs w = {.p = p, .op = o, .k = l->o->k, .kctx = l->o->kctx, .mb = l->o->mb};
@@ -208,8 +228,19 @@ static BufId *kept_d_out(const Lower *l, int chunk, int mb, OpId op) {
   return l->chunk[chunk].d_out + ((int64_t)mb * l->s->chunk[chunk]->n_op + op) * MAX_OUT;
 }
 static void lower_weight_gradient(Lower *l, int chunk, OpId op, int mb) {
-  const OpDesc *d = &op_desc[l->s->chunk[chunk]->op[op].kind];
-  if (d->run[PASS_BWD_W]) emit_backward(l, chunk, op, PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op));
+  const Program *p = l->s->chunk[chunk];
+  const OpDesc *d = &op_desc[p->op[op].kind];
+  if (!d->run[PASS_BWD_W]) return;
+  int param = shared_param(l, p, &p->op[op]);
+  BufId accum = param >= 0 ? param_buf(l, param, p->num.exact ? sizeof(uint64_t) : dtype_size(p->num.real)) : NO_BUF;
+  if (param >= 0) {
+    Ins *c = emit_for(l->s, INS_CLEAR, chunk, mb);
+    c->param = param, c->out[0] = accum;
+  }
+  emit_backward(l, chunk, op, PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op))->accum = accum;
+  if (param < 0) return;
+  Ins *r = emit_for(l->s, INS_REDUCE_PARAM, chunk, mb);
+  r->param = param, r->in[0] = accum, r->work = work_buf(l->s, l->o->reduce_work);
 }
 
 static void lower_backward_op(Lower *l, int chunk, OpId op, int mb, bool weights) {
@@ -273,7 +304,8 @@ static void lower_states(Lower *l) {
     int64_t *bound = ARENA_NEW(ps->arena, int64_t, n + 1);
     params_bounds(ps, g, n, bound);
     size_t own = (size_t)(l->o->zero1 ? bound[self + 1] - bound[self] : bound[n]);
-    const size_t bytes[N_STATE] = {(size_t)ps->n_flat[g] * real, (size_t)ps->n_flat[g] * acc, own * real, own * real};
+    size_t held = l->o->zero3 && g != PGROUP_MIRROR ? own : (size_t)ps->n_flat[g];
+    const size_t bytes[N_STATE] = {held * real, held * acc, own * real, own * real};
     for (int k = 0; k < N_STATE; k++)
       s->state[g][k] = buf_new(s, (Buf){.label = arena_printf(ps->arena, "%s.%s", state[k], pgroup_name(g)), .kind = BUF_STATE, .region = REGION_P, .val = NO_VAL,
                                         .mb = -1, .bytes = bytes[k]});
@@ -291,7 +323,7 @@ static void lower_optimizer(Lower *l) {
   Step *s = l->s;
   if (l->o->tied_stages) emit(s, INS_MIRROR_GRAD)->work = work_buf(s, l->o->reduce_work);
   for (int g = 0; g < N_PGROUP; g++) {
-    if (g == PGROUP_MIRROR) continue;
+    if (g == PGROUP_MIRROR || l->o->zero3) continue;
     Ins *i = emit(s, INS_REDUCE);
     i->group = g, i->work = work_buf(s, l->o->reduce_work);
   }
@@ -302,7 +334,7 @@ static void lower_optimizer(Lower *l) {
     i->group = g, i->work = work_buf(s, l->o->optimizer_work);
   }
   for (int g = 0; g < N_PGROUP; g++)
-    if (g != PGROUP_MIRROR) emit(s, INS_GATHER)->group = g;
+    if (g != PGROUP_MIRROR && !l->o->zero3) emit(s, INS_GATHER)->group = g;
   if (l->o->tied_stages) emit(s, INS_MIRROR_WEIGHT);
 }
 
@@ -346,7 +378,7 @@ static void find_lifetimes(Step *s) {
     const Ins *x = &s->ins[i];
     for (int k = 0; k < MAX_IN; k++) touch(s, x->in[k], i), touch(s, x->d_in[k], i);
     for (int k = 0; k < MAX_OUT; k++) touch(s, x->out[k], i), touch(s, x->d_out[k], i);
-    touch(s, x->work, i);
+    touch(s, x->work, i), touch(s, x->weight, i), touch(s, x->accum, i);
   }
   for (BufId b = 0; b < s->n_buf; b++)
     if (s->buf[b].kind == BUF_STATE || s->buf[b].kind == BUF_HOST) s->buf[b].first = 0, s->buf[b].last = s->n_ins;
@@ -398,8 +430,8 @@ void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, con
     if (chunk[i]->n_op > n_op) n_op = chunk[i]->n_op;
     if (chunk[i]->n_val > n_val) n_val = chunk[i]->n_val;
   }
-  *s = (Step){.p = chunk[0], .n_chunk = n_chunk, .sched = sched, .train = o->train, .batch_aux = o->batch_aux, .n_mb = sched->n_mb};
-  s->max_ins = sched->n_act * (4 * n_op + 24) + 96;
+  *s = (Step){.p = chunk[0], .n_chunk = n_chunk, .sched = sched, .train = o->train, .batch_aux = o->batch_aux, .zero3 = o->zero3, .n_mb = sched->n_mb};
+  s->max_ins = sched->n_act * (7 * n_op + 24) + 96;
   s->max_buf = sched->n_act * (4 * n_val + 4 * n_op + 24) + 96;
   s->ins = ARENA_NEW(a, Ins, s->max_ins);
   s->buf = ARENA_NEW(a, Buf, s->max_buf);

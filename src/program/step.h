@@ -39,6 +39,9 @@ typedef enum {
   INS_BATCH_COUNTS, /* router statistics summed over all ranks before the first backward (auxiliary loss over the batch) */
   INS_STATS,      /* sums statistics and faults over ranks */
   INS_MIRROR_GRAD, /* the gradient of a copy goes to the stage that owns the parameter, and is added there */
+  INS_FETCH,      /* out[0] = the whole weight of a parameter that is kept in shares */
+  INS_CLEAR,      /* out[0] = 0: an accumulator of one parameter */
+  INS_REDUCE_PARAM, /* sums in[0], one parameter's gradient of one micro-batch, over its ranks into each one's share */
   INS_REDUCE,     /* sums a parameter group's gradients over its ranks: each ends with its share */
   INS_NORM,       /* gradient norm */
   INS_UPDATE,     /* optimizer on the owned share of a group */
@@ -53,7 +56,9 @@ typedef struct Ins {
   int peer, tag;                    /* RECV, SEND: PP coordinate, message */
   int group;                        /* REDUCE, UPDATE, GATHER: ParamGroupId */
   int guard; LateAction action;     /* runs only if decision[guard] == action; guard -1: always */
+  int param;                        /* FETCH, REDUCE_PARAM; the parameter of a kernel's weight and accum */
   BufId in[MAX_IN], out[MAX_OUT], d_out[MAX_OUT], d_in[MAX_IN], work;
+  BufId weight, accum;              /* KERNEL: where parameters are kept in shares, the fetched weight and the accumulator; else NO_BUF: the state */
 } Ins;
 
 /* Fixed buffers. */
@@ -63,7 +68,7 @@ typedef struct Step {
   const Program *p;                 /* chunk[0]: what all chunks of a rank share (sizes, numerics, parameters) */
   const Program *chunk[STEP_MAX_CHUNK]; int n_chunk;
   const Schedule *sched;
-  bool train, batch_aux;
+  bool train, batch_aux, zero3;
   Ins *ins; Buf *buf; int n_ins, n_buf, max_ins, max_buf;
   int n_plan, *plan_number[STEP_MAX_CHUNK];   /* plan values (counts of an expert exchange) and the number of each, [n_val], else -1 */
   int n_guard;                      /* n_mb * n_plan decisions: guard = mb * n_plan + number */
@@ -75,7 +80,7 @@ typedef struct Step {
 } Step;
 
 typedef struct StepOptions {
-  bool train, zero1, batch_aux;                /* batch_aux: auxiliary loss over the batch */
+  bool train, zero1, zero3, batch_aux;                /* batch_aux: auxiliary loss over the batch */
   const Kernels *k; KCtx kctx;                 /* for workspace sizes */
   const DealMb *mb;                            /* the largest micro-batch */
   int64_t n_input;                             /* tokens of this rank's TP view in a step */

@@ -13,7 +13,7 @@ WorkKind ins_work(const Step *s, const Ins *i) {
       [INS_SEND] = WORK_COMM,          [INS_SENT] = WORK_COMM,         [INS_DECIDE] = WORK_COMPUTE,   [INS_ZERO] = WORK_OPTIMIZER,
       [INS_COUNT] = WORK_COMM,         [INS_BATCH_COUNTS] = WORK_COMM, [INS_STATS] = WORK_COMM,       [INS_MIRROR_GRAD] = WORK_COMM,
       [INS_REDUCE] = WORK_COMM,        [INS_NORM] = WORK_OPTIMIZER,    [INS_UPDATE] = WORK_OPTIMIZER, [INS_GATHER] = WORK_COMM,
-      [INS_MIRROR_WEIGHT] = WORK_COMM,
+      [INS_MIRROR_WEIGHT] = WORK_COMM, [INS_FETCH] = WORK_COMM,        [INS_CLEAR] = WORK_COMPUTE,    [INS_REDUCE_PARAM] = WORK_COMM,
   };
   if (i->kind != INS_KERNEL) return kind[i->kind];
   return op_desc[s->chunk[i->chunk]->op[i->op].kind].flags & OPF_COMM ? WORK_COMM : WORK_COMPUTE;

@@ -56,7 +56,7 @@ static bool step_build(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, bool 
   for (int mb = 0; mb < s->deal.n_mb; mb++) s->mb[mb] = deal_mb(&s->deal, a, j->place, mb), n_input += s->mb[mb].view[VIEW_TP].n_token;
   DType real = job_dtype(c);
   bool ends = chunk[0]->virtual_stage == 0 || chunk[n_chunk - 1]->virtual_stage == j->n_virtual - 1;
-  StepOptions o = {.train = train, .zero1 = c->optimizer.shard, .k = device_kernels(j->device, real),
+  StepOptions o = {.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, real),
                    .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .mb = &s->mb[0], .n_input = n_input,
                    .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
                    .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
@@ -90,7 +90,7 @@ bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *de
 
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e) {
   ExecOptions o = {.step = {[EXEC_TRAIN] = {&j->train.step, j->train.deal, j->place}}, .device = j->device, .world = w, .guard = j->c->memory.guard,
-                   .zero1 = j->c->optimizer.shard, .slab = {.device = j->mem.device, .host = j->mem.host}};
+                   .zero1 = j->c->optimizer.shard, .zero3 = j->c->optimizer.shard_parameters, .slab = {.device = j->mem.device, .host = j->mem.host}};
   if (j->has_eval) o.step[EXEC_EVAL] = (ExecStep){&j->eval.step, j->eval.deal, j->place};
   memcpy(o.slab.base, j->mem.base, sizeof o.slab.base);
   memcpy(o.slab.bytes, j->mem.bytes, sizeof o.slab.bytes);

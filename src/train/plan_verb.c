@@ -78,11 +78,11 @@ static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FI
   if (!details) return;
   Step *step[2] = {(Step *)(uintptr_t)&j->train.step, (Step *)(uintptr_t)&j->eval.step};
   plan_report_memory(&j->mem, a, step, j->has_eval ? 2 : 1, out);
-  Touched t = touched_new(a, &j->mem);
+  Touched t = touched_new(a);
   plan_touch(&j->train.step, j->train.mb, n_row, &t);
   if (j->has_eval) { plan_touch(&j->eval.step, j->eval.mb, plan_routed(&j->eval.step, a, &j->eval.deal, (int)routing).n_row, &t); }
   fprintf(out, "touched with %s rows:", routing == ROUTE_LEARNED ? "the most" : routing == ROUTE_BALANCED ? "balanced" : "all to one");
-  for (int r = REGION_P; r <= REGION_S; r++) fprintf(out, " %c %zu", "PFWS"[r], touched_bytes(&t, &j->mem, r));
+  for (int r = REGION_P; r <= REGION_S; r++) fprintf(out, " %c %zu", "PFWS"[r], touched_bytes(&t, r));
   fputc('\n', out);
   print_traffic(j, a, routing, out);
   print_groups(j, a, out);

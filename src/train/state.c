@@ -29,7 +29,8 @@ int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, Sta
   int n = 0;
   for (int g = 0; g < N_PGROUP; g++) {
     int64_t lo = 0, hi = ps->n_flat[g];
-    if (set == PIECES_OWNED) exec_owned(x, g, &lo, &hi);
+    bool shares = j->c->optimizer.shard_parameters && g != PGROUP_MIRROR;      /* what is here is what is owned */
+    if (set == PIECES_OWNED || shares) exec_owned(x, g, &lo, &hi);
     for (int k = 0; k < ps->n_seg[g]; k++) {
       const ParamSeg *s = &ps->seg[g][k];
       int64_t end = s->flat + s->n_row * s->n_col, from = s->flat > lo ? s->flat : lo, to = end < hi ? end : hi;
@@ -120,6 +121,7 @@ static void compare_group(const Job *j, World *w, AxisSet axes, ParamGroupId gro
 }
 
 bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
+  if (j->c->optimizer.shard_parameters) return true;      /* there are none */
   ArenaMark mark = arena_mark(j->arena);
   uint64_t *hash = ARENA_NEW(j->arena, uint64_t, j->params.n_tensor);
   hash_pieces(x, j, VIEW_WEIGHT, PIECES_LOCAL, hash);

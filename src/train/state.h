@@ -12,7 +12,7 @@ void state_init(Exec *x, const Job *j);
 /* A dense rectangle [n_row, n_col] of logical tensor `tensor`, part of its segment; data: reals of the job's type (row-major, n_col wide).
  * `flat`, `group`: where it lies. */
 typedef struct StatePiece { int tensor; int64_t row, n_row, col, n_col; ParamGroupId group; int64_t flat; void *data; } StatePiece;
-typedef enum { PIECES_OWNED, PIECES_LOCAL } PieceSet;     /* OWNED: every element of the model once over all ranks; LOCAL: all weights here (VIEW_WEIGHT only) */
+typedef enum { PIECES_OWNED, PIECES_LOCAL } PieceSet;     /* OWNED: every element of the model once over all ranks; LOCAL: all that is here, copies included (moments: where they are not sharded) */
 /* Lists the pieces of a view in `a`; data points into state, or for VIEW_GRAD into a converted copy in `a`. Returns their number. */
 int  state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out);
 

@@ -5,7 +5,7 @@
 /* In guard mode NaN bytes are written over every buffer and workspace, so that a value which happens to equal the paint cannot hide. */
 static void assert_touched(Rig *r, const Touched *t, const char *what) {
   for (int g = REGION_P; g <= REGION_S; g++) {
-    size_t measured = exec_touched(r->x, g), planned = touched_bytes(t, &r->job.mem, g);
+    size_t measured = exec_touched(r->x, g), planned = touched_bytes(t, g);
     if (measured != planned) fail_msg("%s: region %s: measured %zu bytes, planned %zu", what, region_name(g), measured, planned);
     assert_true(measured <= r->job.mem.bytes[g]);
   }
@@ -34,7 +34,7 @@ static void assert_printed(Rig *r, const char *routing, const char *const *sets)
 static void forced(const char *routing, const char *const *sets) {
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 0, sets);
-  Touched t = touched_new(&r.a, &r.job.mem);
+  Touched t = touched_new(&r.a);
   const int64_t *n_row = plan_routed(&r.job.train.step, &r.a, &r.job.train.deal, (int)r.doc.c.moe.routing).n_row;
   plan_touch(&r.job.train.step, r.job.train.mb, n_row, &t);
   rig_step(&r, 1);
@@ -49,11 +49,11 @@ static void unguarded(void **state) {
   (void)state;
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 0, RIG_SETS("optimizer.shard=false"));
-  Touched t = touched_new(&r.a, &r.job.mem);
+  Touched t = touched_new(&r.a);
   rig_step(&r, 1);
   plan_touch(&r.job.train.step, r.job.train.mb, exec_rows(r.x, EXEC_TRAIN), &t);
   for (int g = REGION_P; g <= REGION_S; g++) {
-    size_t measured = exec_touched(r.x, g), planned = touched_bytes(&t, &r.job.mem, g);
+    size_t measured = exec_touched(r.x, g), planned = touched_bytes(&t, g);
     if (g == REGION_W ? measured > planned : measured != planned)
       fail_msg("region %s: measured %zu bytes, planned %zu", region_name(g), measured, planned);
   }
@@ -82,7 +82,7 @@ static void learned(void **state) {
   (void)state;
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 7, RIG_SETS("memory.guard=true", ep()));
-  Touched t = touched_new(&r.a, &r.job.mem);
+  Touched t = touched_new(&r.a);
   StepResult result;
   for (int64_t i = 1; i <= 4; i++) {
     rig_step(&r, i);

@@ -5,7 +5,7 @@
 
 static void assert_touched(Rig *r, const Touched *t, const char *what) {
   for (int g = REGION_P; g <= REGION_S; g++) {
-    size_t measured = exec_touched(r->x, g), planned = touched_bytes(t, &r->job.mem, g);
+    size_t measured = exec_touched(r->x, g), planned = touched_bytes(t, g);
     if (measured != planned)
       fail_msg("rank %d, %s: region %s: measured %zu bytes, planned %zu", world_rank(rig_world), what, region_name(g), measured, planned);
     assert_true(measured <= r->job.mem.bytes[g]);
@@ -18,7 +18,7 @@ static void run_layout(int i, const char *routing, const char *device) {
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 7, sets);
   bool known = plan_routing_known((int)r.doc.c.moe.routing);
-  Touched t = touched_new(&r.a, &r.job.mem);
+  Touched t = touched_new(&r.a);
   StepResult result;
   char what[64];
   snprintf(what, sizeof what, "layout %d, %s", i, routing);
