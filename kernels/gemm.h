@@ -1,7 +1,8 @@
 /* Matrix products for the CPU kernels: C[M,N] = op(A) op(B) (+ C), row-major, through one provider chosen at start-up.
  * Static shapes: a provider may build something per shape (`gemm_prepare`, before step 1); a call with a shape that was not announced is
  * a bug. Every call runs on the calling thread; callers run many at once. Which kernel does a shape depends on the shape alone: oneDNN does
- * dense FP32 products with untransposed A, the plain kernel all others (weight gradients, FP64) and everything under provider "plain".  */
+ * dense FP32 and BF16 products with untransposed A, the plain kernel all others (weight gradients, FP64) and everything under provider
+ * "plain".                                                                                                                         */
 #ifndef ETALON_GEMM_H
 #define ETALON_GEMM_H
 #include <stdbool.h>
@@ -9,11 +10,15 @@
 #include <stdint.h>
 #include "kernel.h"
 typedef struct Gemm Gemm;
+/* Element type of A and B; C is of the same type, but float where they are BF16. */
+typedef enum { GEMM_F32, GEMM_F64, GEMM_BF16, N_GEMM_TYPE } GemmType;
+static inline size_t gemm_in_size(GemmType t) { return t == GEMM_F64 ? 8 : t == GEMM_F32 ? 4 : 2; }
+static inline size_t gemm_out_size(GemmType t) { return t == GEMM_F64 ? 8 : 4; }
 typedef struct GemmShape {
   int M, N, K; bool trans_a, trans_b;   /* A is [M,K] or, transposed, [K,M]; B is [K,N] or [N,K] */
   int lda, ldb, ldc;                    /* row strides in elements */
   bool accumulate;                      /* C += */
-  bool f64;
+  GemmType type;
 } GemmShape;
 
 /* provider: "onednn" | "plain" | "auto" (onednn where it was built in, else plain). NULL + message when not available. */

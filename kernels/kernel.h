@@ -2,7 +2,10 @@
  * knows nothing of programs, ranks or MPI. Called by the op files (src/program/op_*.c), exec and the tests.
  *
  * Letters: T tokens of a micro-batch on this rank, H hidden, V vocabulary, E experts, k experts per token, R routed rows,
- * D head width, S positions of a sequence. `real` is the table's element type (float or double); a `void *` is real data.
+ * D head width, S positions of a sequence. A table has two element types: `real` (float or double), in which everything is computed and
+ * sums are kept, and `act`, in which activations, weights of products and the gradients that enter products are stored. act is real in the
+ * tables of FP32 and FP64; it is BF16 (real: float) in that of BF16, where a value is rounded, to nearest even, when it is stored as act and
+ * nowhere else. Each `void *` says which it is; without a word it is real.
  *
  * Numerics (README, "Numerics"): no result may depend on the number of threads, on alignment, or on which other rows are
  * in the call. Row-wise sums have an order that depends on the row's length alone. -ffp-contract=off; fused
@@ -59,7 +62,7 @@ static inline int shard_roots(const Shards *s, TreeNode out[TREE_ROOTS]) {
   return n;
 }
 
-/* A parameter: local block j (0-based) of expert x begins at data + x * expert_stride + offset[j] elements. Dense: one expert. */
+/* A parameter (act, but gains: real): local block j (0-based) of expert x begins at data + x * expert_stride + offset[j] elements. Dense: one expert. */
 typedef struct Weight { const void *data; int64_t expert_stride; const int64_t *offset /* [shards.count] */; } Weight;
 
 /* A gradient accumulator with the parameter's geometry. exact: uint64 on the grid 2^-shift, a leaf x of n tokens is added as
@@ -100,6 +103,7 @@ typedef struct LinArgs {
   int64_t n_fixed;       /* the axis that is not cut: input width for MAP, output width for REDUCE */
   Shards  cut;           /* the axis that is: output for MAP, input for REDUCE */
   Weight  w;
+  bool    y_real;        /* y is real: partial planes, or what must not be rounded yet; else act */
 } LinArgs;
 
 static inline int linear_roots(const LinArgs *a, TreeNode out[TREE_ROOTS]) { return shard_roots(&a->cut, out); }   /* planes of REDUCE */
@@ -112,6 +116,7 @@ typedef struct AttnArgs {
   Shards q, kv;          /* unit D; q: query heads of this rank; kv: key heads present, at least those that the query heads use.
                           * Query head h uses key head h / (heads / kv_heads); heads of a group may be on several ranks */
   int64_t head_dim, window /* 0: none */; double scale;
+  bool dv_real;          /* backward's dv is real (planes), else act */
 } AttnArgs;
 typedef enum { ATTN_FWD, ATTN_BWD /* dq, dk, dv at once */, ATTN_BWD_Q /* dq alone */, ATTN_BWD_K /* dk, dv alone */ } AttnPass;
 
@@ -161,28 +166,34 @@ typedef struct AdamArgs {
 
 typedef struct Kernels {
   const char *name;      /* "cpu-f32" ... */
-  size_t real_size;
+  size_t real_size, act_size;
+  const struct Kernels *wide;   /* the table whose act is this table's real: itself, but for BF16 */
+
+  /* real <-> act, n elements */
+  void (*widen)(const KCtx *, void *y /* real */, const void *x /* act */, int64_t n);
+  void (*narrow)(const KCtx *, void *y /* act */, const void *x /* real */, int64_t n);
 
   /* x[t] = W[token[t]]; vocabulary cut by rows: a token outside the local blocks gives zero bits (bits_add then sums
    * the rows of all ranks exactly). W block [width, H].                                                                            */
-  void (*embed_fwd)(const KCtx *, void *x /* [T, H] */, const Weight *w, const Shards *vocab, int64_t H, const int32_t *token /* [T] */,
+  void (*embed_fwd)(const KCtx *, void *x /* act [T, H] */, const Weight *w, const Shards *vocab, int64_t H, const int32_t *token /* [T] */,
                     int64_t T);
   /* leaf = (window, id): rows of dx of that id in the window, added in token order */
-  void (*embed_dw)(const KCtx *, const Accum *acc, const Shards *vocab, int64_t H, const int32_t *token, const void *dx /* [T, H] */,
-                   const TokenView *tv);
+  void (*embed_dw)(const KCtx *, const Accum *acc, const Shards *vocab, int64_t H, const int32_t *token,
+                   const void *dx /* act [T, H] */, const TokenView *tv);
 
   /* y = x * rstd * gain, rstd = 1 / sqrt(mean(x^2) + eps) (Zhang & Sennrich 2019) */
-  void (*rmsnorm_fwd)(const KCtx *, void *y /* [T, H] */, void *rstd /* [T] */, const void *x /* [T, H] */, const void *gain /* [H] */,
-                      int64_t T, int64_t H, double eps);
-  void (*rmsnorm_dx)(const KCtx *, void *dx, const void *dy, const void *x, const void *rstd, const void *gain, int64_t T, int64_t H);
-  void (*rmsnorm_dw)(const KCtx *, const Accum *acc /* [H] */, const void *dy, const void *x, const void *rstd, int64_t H,
+  void (*rmsnorm_fwd)(const KCtx *, void *y /* act [T, H] */, void *rstd /* [T] */, const void *x /* act [T, H] */,
+                      const void *gain /* [H] */, int64_t T, int64_t H, double eps);
+  void (*rmsnorm_dx)(const KCtx *, void *dx /* act */, const void *dy, const void *x /* act */, const void *rstd, const void *gain,
+                     int64_t T, int64_t H);
+  void (*rmsnorm_dw)(const KCtx *, const Accum *acc /* [H] */, const void *dy, const void *x /* act */, const void *rstd, int64_t H,
                      const TokenView *tv);
 
   /* *_work: bytes of KCtx.work; read only threads and gemm of the context */
   size_t (*linear_work)(const KCtx *, const LinArgs *, const Rows *);
-  void   (*linear)(const KCtx *, void *y, const void *x, const LinArgs *, const Rows *);
+  void   (*linear)(const KCtx *, void *y /* LinArgs.y_real */, const void *x /* act */, const LinArgs *, const Rows *);
   size_t (*linear_dw_work)(const KCtx *, const LinGrad *, const Rows *, int64_t leaf_bound /* most rows in a leaf */);
-  void   (*linear_dw)(const KCtx *, const void *dy, const void *x, const LinGrad *, const Rows *);
+  void   (*linear_dw)(const KCtx *, const void *dy /* act */, const void *x /* act */, const LinGrad *, const Rows *);
   /* Announces shapes before step 1, so that the GEMM provider builds what it builds per shape. row_sizes: the row counts that dense
    * groups (native mode) and dense leaves can have; grouped: any count up to the bound (an expert's rows). */
   void   (*linear_prepare)(const KCtx *, const LinArgs *, const Rows *, const int64_t *row_sizes, int n_sizes, bool grouped);
@@ -191,13 +202,14 @@ typedef struct Kernels {
 
   /* Rotary embedding (Su et al. 2021), pairs (j, j + D/2), angle (position - doc_start) * theta^(-2j/D); sign -1 is the inverse = the
    * backward */
-  void (*rope)(const KCtx *, void *y, const void *x, const Shards *heads /* unit D */, double theta, int sign, const TokenView *tv);
+  void (*rope)(const KCtx *, void *y /* act */, const void *x, const Shards *heads /* unit D */, double theta, int sign, const TokenView *tv);
 
   /* Causal attention by key blocks of ATTN_BLOCK positions visited in ascending order with a running (max, sum) (Dao et al. 2022); S x S
    * scores never exist. A query at position p sees keys at positions max(doc_start of p, p - window + 1) to p of its sequence. Rows of
    * q, o, lse, d_o, delta, dq are tokens of qv, rows of k, v, dk, dv tokens of kv; both views have the same sequences. WHOLE: the view
    * has every sequence from position 0 to its last. doc_start is read from qv. A row's bits do not depend on which other rows its view
    * has, nor on which heads are here.
+   * q, k, v, o, d_o are act; lse, delta, dq, dk real; dv as AttnArgs.dv_real says.
    * Forward: kv whole, qv any. lse [rows of qv, local query heads].
    * attention_delta: <d_o, o> of each query and head [rows of qv, local query heads]; no workspace.
    * attention_bwd, by what is asked for (NULL: not):
@@ -216,17 +228,17 @@ typedef struct Kernels {
   void (*attention_bwd)(const KCtx *, void *dq, void *dk, void *dv, const void *d_o, const void *lse, const void *delta, const void *q,
                         const void *k, const void *v, const AttnArgs *, const TokenView *qv, const TokenView *kv);
 
-  /* Completes the fixed tree elementwise: y = the tree over n_plane planes, plane[i] the value of node[i] (left + right, absent
+  /* Completes the fixed tree elementwise: y (act) = the tree over n_plane planes (real), plane[i] the value of node[i] (left + right, absent
    * promoted). Nodes are disjoint, in any order, and may come from several ranks; together the result has the bits of a local tree over
    * all their leaves. n_row rows of `width` elements, y_stride and plane_stride elements from row to row (dense: 1, n, n, n). No planes:
-   * y = 0. y may be one of the planes. */
+   * y = 0. y may be one of the planes where act is real. */
   void (*tree_merge)(const KCtx *, void *y, const void *const *plane, const TreeNode *node, int n_plane, int64_t n_row, int64_t width,
                      int64_t y_stride, int64_t plane_stride);
-  /* y[i] += x[i] on the bit patterns, as unsigned integers of the real's width: exact where at most one summand of an element is not
+  /* y[i] += x[i] on the bit patterns of act, as unsigned integers of its width: exact where at most one summand of an element is not
    * zero bits */
   void (*bits_add)(const KCtx *, void *y, const void *x, int64_t n);
 
-  /* y = silu(gate) * up * w; w [rows] per row or NULL (= 1). Elementwise over width (per block: rows x width_j). dw[r] = <dy, silu(gate)
+  /* y, gate, up, d_gate, d_up are act, the rest real. y = silu(gate) * up * w; w [rows] per row or NULL (= 1). Elementwise over width (per block: rows x width_j). dw[r] = <dy, silu(gate)
    * up>: per block a row sum, then the tree over blocks; written as planes [n_root][rows], one per root of this rank's blocks
    * (shard_roots). (Shazeer 2020; the routing weight is folded in here, so expert outputs need not be kept.) */
   void (*swiglu_fwd)(const KCtx *, void *y, const void *gate, const void *up, const void *w, const Shards *width, int64_t rows);
@@ -250,16 +262,16 @@ typedef struct Kernels {
   void (*route_bwd)(const KCtx *, void *d_logits, const void *d_wt, const void *logits, const int32_t *idx, const int32_t *seq_counts,
                     const uint64_t *batch_counts, const RouteArgs *, const TokenView *, const StatSink *stat);
 
-  /* rows[row_of[t, j]] = x[t] (width n);   y[t] = sum over j in slot order of rows[row_of[t, j]] */
+  /* On act: rows[row_of[t, j]] = x[t] (width n);   y[t] = sum over j in slot order of rows[row_of[t, j]] */
   void (*rows_scatter)(const KCtx *, void *rows /* [T k, n] */, const void *x /* [T, n] */, const int32_t *row_of, int64_t T, int k,
                        int64_t n);
   void (*rows_combine)(const KCtx *, void *y /* [T, n] */, const void *rows, const int32_t *row_of, int64_t T, int k, int64_t n);
-  /* slot values to rows and back: rows[row_of[i]] = slot[i] / slot[i] = rows[row_of[i]], i < T k */
+  /* real slot values to rows and back: rows[row_of[i]] = slot[i] / slot[i] = rows[row_of[i]], i < T k */
   void (*slots_to_rows)(const KCtx *, void *rows, const void *slot, const int32_t *row_of, int64_t n);
   void (*rows_to_slots)(const KCtx *, void *slot, const void *rows, const int32_t *row_of, int64_t n);
 
   /* Cross-entropy over a cut vocabulary: lse of a token is the fixed tree over the blocks' leaves (max, sum of exp relative to it).
-   * Label -100 (any negative): loss 0, no gradient. d_logits may be logits (in place).
+   * Label -100 (any negative): loss 0, no gradient. d_logits is act, all else real; it may be logits (in place) where act is real.
    * xent_leaves: leaf [local blocks][T][3] = (max, sum, logit of the label where the label is in this block, else 0); an empty block
    * gives (-inf, 0, 0).
    * xent_merge: leaf [vocab->n][T][3], that is, the leaves of all blocks in block order: what the ranks' xent_leaves give, one after the
@@ -270,7 +282,7 @@ typedef struct Kernels {
                      int64_t T, const TokenView *own, int64_t t0, const StatSink *stat);
   void (*xent_bwd)(const KCtx *, void *d_logits, const void *logits, const void *lse, const Shards *vocab, const int32_t *label, int64_t T);
 
-  void (*add)(const KCtx *, void *y, const void *a, const void *b, int64_t n);
+  void (*add)(const KCtx *, void *y, const void *a, const void *b, int64_t n);      /* act */
 
   /* Optimizer over flat element ranges. grad element = exact ? (real)((double)acc * 2^-shift / n_valid) : acc / n_valid; n_valid 0: 0. */
   void (*grad_finish)(const KCtx *, void *grad /* real[n] */, const void *acc, bool exact, int shift, double n_valid, int64_t n);
@@ -282,7 +294,7 @@ typedef struct Kernels {
 
 /* GEMM provider: row-major dense products of fixed shape. Opened once per rank. */
 typedef struct GemmInfo { const char *name, *version; } GemmInfo;
-extern const Kernels kernels_cpu_f32, kernels_cpu_f64;
+extern const Kernels kernels_cpu_f32, kernels_cpu_f64, kernels_cpu_bf16;
 #ifdef __cplusplus
 }
 #endif

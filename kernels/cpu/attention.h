@@ -70,24 +70,24 @@ static inline AttnHead attn_head(const Shards *s, int64_t head, int64_t T) {
 }
 
 /* Rows of a block into a dense, zero-padded [ATTN_BLOCK][width]; x: the block's first token. */
-static inline void attn_pack(real *restrict out, int64_t width, const real *restrict x, int64_t stride, const AttnBlock *b, int64_t D) {
+static inline void attn_pack(real *restrict out, int64_t width, const act *restrict x, int64_t stride, const AttnBlock *b, int64_t D) {
   memset(out, 0, (size_t)(b->row * width) * sizeof(real));
   for (int64_t r = b->row; r < attn_row_end(b); r++, x += stride) {
-    memcpy(out + r * width, x, (size_t)D * sizeof(real));
+    act_widen(out + r * width, x, D);
     memset(out + r * width + D, 0, (size_t)(width - D) * sizeof(real));
   }
   memset(out + attn_row_end(b) * width, 0, (size_t)((B - attn_row_end(b)) * width) * sizeof(real));
 }
 
 /* The same, transposed: [D][ATTN_BLOCK]. */
-static inline void attn_pack_transposed(real *restrict out, const real *restrict x, int64_t stride, const AttnBlock *b, int64_t D) {
+static inline void attn_pack_transposed(real *restrict out, const act *restrict x, int64_t stride, const AttnBlock *b, int64_t D) {
   enum { STEP = 16 };
   int64_t rows = b->n_row;
   if (rows < B) memset(out, 0, (size_t)(D * B) * sizeof(real));
   for (int64_t d = 0; d < D; d += STEP) {
     int64_t n = D - d < STEP ? D - d : STEP;
     for (int64_t r = 0; r < rows; r++)
-      for (int64_t i = 0; i < n; i++) out[(d + i) * B + b->row + r] = x[r * stride + d + i];
+      for (int64_t i = 0; i < n; i++) out[(d + i) * B + b->row + r] = act_load(x[r * stride + d + i]);
   }
 }
 

@@ -17,8 +17,10 @@ typedef struct BwdThread {
 } BwdThread;
 
 typedef struct BwdArgs {
-  real *dq, *dk, *dv;
-  const real *d_o, *lse, *delta, *q, *k, *v;
+  real *dq, *dk;
+  void *dv; /* as AttnArgs.dv_real says */
+  const act *d_o, *q, *k, *v;
+  const real *lse, *delta;
   const AttnArgs *a;
   const TokenView *qv, *kv;
   int64_t heads, first_head, kv_heads, first_kv_head, n_query, n_key;
@@ -186,6 +188,15 @@ static void bwd_store(real *out, AttnHead h, const real *rows, const AttnBlock *
       memset(out, 0, (size_t)D * sizeof(real));
 }
 
+static void bwd_store_act(act *out, AttnHead h, const real *rows, const AttnBlock *b, int64_t D) {
+  out += h.at + b->token * h.stride;
+  for (int64_t r = b->row; r < attn_row_end(b); r++, out += h.stride)
+    if (rows)
+      act_narrow(out, rows + r * attn_pad(D), D);
+    else
+      memset(out, 0, (size_t)D * sizeof(act));
+}
+
 /* All planes of a key block: a root each, then zeros. */
 static void bwd_key_block(const BwdArgs *x, BwdThread *w, int64_t kv, const AttnBlock *kb) {
   int64_t D = x->a->head_dim, before = kv * bwd_group(x->a);
@@ -202,7 +213,10 @@ static void bwd_key_block(const BwdArgs *x, BwdThread *w, int64_t kv, const Attn
       bwd_root(x, w, before, begin, end < bwd_group(x->a) ? end : bwd_group(x->a), kb);
     }
     bwd_store(x->dk + i * x->plane, h, i < n_root ? w->dk : NULL, kb, D);
-    bwd_store(x->dv + i * x->plane, h, i < n_root ? w->dv : NULL, kb, D);
+    if (x->a->dv_real)
+      bwd_store((real *)x->dv + i * x->plane, h, i < n_root ? w->dv : NULL, kb, D);
+    else
+      bwd_store_act((act *)x->dv + i * x->plane, h, i < n_root ? w->dv : NULL, kb, D);
   }
 }
 
@@ -247,7 +261,7 @@ void FN(attention_delta)(const KCtx *c, void *delta, const void *d_o, const void
   for (int64_t t = 0; t < qv->n_token; t++)
     for (int64_t i = 0; i < heads; i++) {
       AttnHead h = attn_head(&a->q, first + i, qv->n_token);
-      ((real *)delta)[t * heads + i] = row_dot((const real *)d_o + h.at + t * h.stride, (const real *)o + h.at + t * h.stride, D);
+      ((real *)delta)[t * heads + i] = act_dot((const act *)d_o + h.at + t * h.stride, (const act *)o + h.at + t * h.stride, D);
     }
 }
 

@@ -6,8 +6,9 @@
 
 /* Workspace: the blocks of queries and keys, all keys transposed (once, for all query heads of a group), then one area per thread. */
 typedef struct FwdArgs {
-  real *o, *lse;
-  const real *q, *k, *v;
+  act *o;
+  real *lse;
+  const act *q, *k, *v;
   const AttnArgs *a;
   const TokenView *qv, *kv;
   int64_t heads, n_query, n_key;
@@ -97,11 +98,11 @@ static void fwd_key_block(const FwdArgs *x, FwdThread *w, const real *keys, cons
   }
 }
 
-static void fwd_finish(FwdThread *w, real *o, int64_t stride, real *lse, int64_t heads, const AttnBlock *qb, int64_t D) {
+static void fwd_finish(FwdThread *w, act *o, int64_t stride, real *lse, int64_t heads, const AttnBlock *qb, int64_t D) {
   int64_t Dp = attn_pad(D);
   for (int64_t r = qb->row; r < attn_row_end(qb); r++, o += stride, lse += heads) {
     real sum = lanes_sum(w->sum + r * LANES);
-    for (int64_t d = 0; d < D; d++) o[d] = w->o[r * Dp + d] / sum;
+    for (int64_t d = 0; d < D; d++) o[d] = act_store(w->o[r * Dp + d] / sum);
     *lse = w->max[r] + real_log(sum);
   }
 }

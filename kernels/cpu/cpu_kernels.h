@@ -11,6 +11,9 @@ static inline int shard_find(const Shards *s, int64_t x) {
 }
 static inline bool shard_is_local(const Shards *s, int i) { return i >= s->first && i < s->first + s->count; }
 
+void FN(widen)(const KCtx *c, void *y, const void *x, int64_t n);
+void FN(narrow)(const KCtx *c, void *y, const void *x, int64_t n);
+
 void FN(embed_fwd)(const KCtx *c, void *x, const Weight *w, const Shards *vocab, int64_t H, const int32_t *token, int64_t T);
 void FN(embed_dw)(const KCtx *c, const Accum *acc, const Shards *vocab, int64_t H, const int32_t *token, const void *dx,
                   const TokenView *tv);

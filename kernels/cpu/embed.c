@@ -14,9 +14,9 @@ static int64_t embed_row(const Shards *vocab, const int64_t *offset, int64_t H, 
 }
 
 void FN(embed_fwd)(const KCtx *c, void *x, const Weight *w, const Shards *vocab, int64_t H, const int32_t *token, int64_t T) {
-  real *out = x;
-  const real *table = w->data;
-  size_t bytes = (size_t)H * sizeof(real);
+  act *out = x;
+  const act *table = w->data;
+  size_t bytes = (size_t)H * sizeof(act);
 #pragma omp parallel for num_threads(c->threads) schedule(static)
   for (int64_t t = 0; t < T; t++) {
     int64_t row = embed_row(vocab, w->offset, H, token[t]);
@@ -42,19 +42,14 @@ static int32_t embed_next(const int32_t *token, int32_t t, int32_t end) {
 }
 
 /* The leaf of the id whose first token in the window is t: its rows of dx, added in token order. */
-static void embed_leaf(const Accum *acc, int64_t at, int64_t H, const int32_t *token, const real *dx, int32_t t, int32_t end,
+static void embed_leaf(const Accum *acc, int64_t at, int64_t H, const int32_t *token, const act *dx, int32_t t, int32_t end,
                        int64_t n_token) {
-  int32_t second = embed_next(token, t, end);
-  if (second == end) {
-    leaf_add(acc, at, dx + t * H, H, n_token);
-    return;
-  }
   real sum[EMBED_COLUMNS];
   for (int64_t h = 0; h < H; h += EMBED_COLUMNS) {
     int64_t n = H - h < EMBED_COLUMNS ? H - h : EMBED_COLUMNS;
-    memcpy(sum, dx + t * H + h, (size_t)n * sizeof(real));
-    for (int32_t u = second; u < end; u = embed_next(token, u, end))
-      for (int64_t i = 0; i < n; i++) sum[i] += dx[u * H + h + i];
+    act_widen(sum, dx + t * H + h, n);
+    for (int32_t u = embed_next(token, t, end); u < end; u = embed_next(token, u, end))
+      for (int64_t i = 0; i < n; i++) sum[i] += act_load(dx[u * H + h + i]);
     leaf_add(acc, at + h, sum, n, n_token);
   }
 }

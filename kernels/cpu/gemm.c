@@ -114,11 +114,11 @@ GemmInfo gemm_info(const Gemm *g) { return g->info; }
 
 static bool same_shape(const GemmShape *a, const GemmShape *b) {
   return a->M == b->M && a->N == b->N && a->K == b->K && a->lda == b->lda && a->ldb == b->ldb && a->ldc == b->ldc &&
-         a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->accumulate == b->accumulate && a->f64 == b->f64;
+         a->trans_a == b->trans_a && a->trans_b == b->trans_b && a->accumulate == b->accumulate && a->type == b->type;
 }
 
 static uint32_t hash_shape(const GemmShape *s) {
-  const int word[] = {s->M, s->N, s->K, s->lda, s->ldb, s->ldc, s->trans_a | s->trans_b << 1 | s->accumulate << 2 | s->f64 << 3};
+  const int word[] = {s->M, s->N, s->K, s->lda, s->ldb, s->ldc, s->trans_a | s->trans_b << 1 | s->accumulate << 2 | (int)s->type << 3};
   uint64_t h = 0;
   for (size_t i = 0; i < sizeof word / sizeof *word; i++) h = (h ^ (uint32_t)word[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
   return (uint32_t)(h >> 32);

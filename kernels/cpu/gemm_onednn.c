@@ -1,4 +1,4 @@
-/* oneDNN as a provider of FP32 products: one matmul primitive per shape with the caller's scratchpad, and per thread the memory objects
+/* oneDNN as a provider of FP32 and BF16 products: one matmul primitive per shape with the caller's scratchpad, and per thread the memory objects
  * that a call points at its data. A primitive is built and run as if the machine had one core, so its bits don't depend on who calls it.
  * Left to the plain kernel: FP64, strided matrices (oneDNN would allocate buffers in the call) and A^T (no faster, and slower to build). */
 #include "gemm_provider.h"
@@ -61,14 +61,15 @@ static void onednn_close(void *self) {
   dnnl_engine_destroy(o->engine);
 }
 
-static bool describe_side(dnnl_memory_desc_t *d, int rows, int cols, int ld, bool trans) {
+static bool describe_side(dnnl_memory_desc_t *d, int rows, int cols, int ld, bool trans, dnnl_data_type_t type) {
   dnnl_dims_t dims = {rows, cols}, strides = {trans ? 1 : ld, trans ? ld : 1};
-  return dnnl_memory_desc_init_by_strides(d, 2, dims, dnnl_f32, strides) == dnnl_success;
+  return dnnl_memory_desc_init_by_strides(d, 2, dims, type, strides) == dnnl_success;
 }
 
 static bool describe_sides(Sides *d, const GemmShape *s) {
-  return describe_side(&d->a, s->M, s->K, s->lda, s->trans_a) && describe_side(&d->b, s->K, s->N, s->ldb, s->trans_b) &&
-         describe_side(&d->c, s->M, s->N, s->ldc, false);
+  dnnl_data_type_t in = s->type == GEMM_BF16 ? dnnl_bf16 : dnnl_f32;
+  return describe_side(&d->a, s->M, s->K, s->lda, s->trans_a, in) && describe_side(&d->b, s->K, s->N, s->ldb, s->trans_b, in) &&
+         describe_side(&d->c, s->M, s->N, s->ldc, false, dnnl_f32);
 }
 
 static dnnl_status_t add_sum(dnnl_primitive_attr_t attr) {
@@ -124,7 +125,7 @@ static bool make_product(Onednn *o, GemmPool *pool, const GemmShape *s, GemmPlan
 }
 
 static bool onednn_prepare(void *self, GemmPool *pool, const GemmShape *s, GemmPlan *plan) {
-  if (s->f64 || s->trans_a) return false;
+  if (s->type == GEMM_F64 || s->trans_a) return false;
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   bool ok = make_product(self, pool, s, plan);

@@ -22,9 +22,11 @@ typedef struct GemmProvider {
 extern const GemmProvider gemm_plain, gemm_onednn;
 
 /* plain_gemm.c. Each element of C is one chain of fused multiply-adds in ascending k, starting at 0 or at C: no bit of it depends on
- * M, N, strides, other elements or the blocking. `scratch`: 64-byte aligned.                                                     */
+ * M, N, strides, other elements or the blocking. BF16 elements are widened to float first. `scratch`: 64-byte aligned.             */
 size_t plain_gemm_scratch_f32(const GemmShape *s);
 size_t plain_gemm_scratch_f64(const GemmShape *s);
+size_t plain_gemm_scratch_bf16(const GemmShape *s);
 void   plain_gemm_f32(const GemmShape *s, const void *A, const void *B, void *C, void *scratch);
 void   plain_gemm_f64(const GemmShape *s, const void *A, const void *B, void *C, void *scratch);
+void   plain_gemm_bf16(const GemmShape *s, const void *A, const void *B, void *C, void *scratch);
 #endif

@@ -7,7 +7,7 @@
 typedef struct Bench {
   Gemm *g;
   const GemmShape *s;
-  size_t real, row_a, row_c; /* bytes */
+  size_t in, row_a, row_c; /* bytes */
   char *base;
   size_t cap, used;
   char *a, *b, *c, *a2, *c2, *scratch;
@@ -27,36 +27,38 @@ static double noise(uint64_t i) {
   return (double)(int64_t)(x ^ (x >> 31)) * 0x1p-63;
 }
 
-static void fill(char *p, size_t n, bool f64, uint64_t seed) {
+/* BF16: the upper half of a float. */
+static void fill(char *p, size_t n, GemmType type, uint64_t seed) {
   for (size_t i = 0; i < n; i++) {
     double x = noise(seed + i);
     float f = (float)x;
-    if (f64)
-      memcpy(p + i * sizeof x, &x, sizeof x);
-    else
-      memcpy(p + i * sizeof f, &f, sizeof f);
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    uint16_t half = (uint16_t)(bits >> 16);
+    const void *value[N_GEMM_TYPE] = {[GEMM_F32] = &f, [GEMM_F64] = &x, [GEMM_BF16] = &half};
+    memcpy(p + i * gemm_in_size(type), value[type], gemm_in_size(type));
   }
 }
 
 static bool open_bench(Bench *t) {
   const GemmShape *s = t->s;
   size_t M = (size_t)s->M, b = (size_t)(s->trans_b ? s->N : s->K) * (size_t)s->ldb;
-  t->real = s->f64 ? sizeof(double) : sizeof(float);
-  t->row_a = (size_t)s->lda * t->real;
-  t->row_c = (size_t)s->ldc * t->real;
+  t->in = gemm_in_size(s->type);
+  t->row_a = (size_t)s->lda * t->in;
+  t->row_c = (size_t)s->ldc * gemm_out_size(s->type);
   size_t scratch = gemm_scratch(t->g, s);
-  t->cap = 2 * M * (t->row_a + t->row_c) + b * t->real + scratch + 4096;
+  t->cap = 2 * M * (t->row_a + t->row_c) + b * t->in + scratch + 4096;
   void *p = mmap(NULL, t->cap, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return false;
   t->base = p;
   t->scratch = take(t, scratch, 0);
   t->a = take(t, M * t->row_a, 0);
-  t->a2 = take(t, M * t->row_a, 3 * t->real);
-  t->b = take(t, b * t->real, t->real);
+  t->a2 = take(t, M * t->row_a, 3 * t->in);
+  t->b = take(t, b * t->in, t->in);
   t->c = take(t, M * t->row_c, 0);
-  t->c2 = take(t, M * t->row_c, 5 * t->real);
-  fill(t->a, M * (size_t)s->lda, s->f64, 0);
-  fill(t->b, b, s->f64, 1u << 30);
+  t->c2 = take(t, M * t->row_c, 5 * gemm_out_size(s->type));
+  fill(t->a, M * (size_t)s->lda, s->type, 0);
+  fill(t->b, b, s->type, 1u << 30);
   return true;
 }
 
@@ -65,7 +67,7 @@ static int place(const GemmShape *s, int stride, int shift, int i) { return (int
 
 static int first_difference(Bench *t, int stride, int shift, int keep_every) {
   const GemmShape *s = t->s;
-  size_t n = (size_t)s->N * t->real;
+  size_t n = (size_t)s->N * gemm_out_size(s->type);
   memset(t->a2, 0, (size_t)s->M * t->row_a);
   memset(t->c, 0, (size_t)s->M * t->row_c);
   memset(t->c2, 0, (size_t)s->M * t->row_c);

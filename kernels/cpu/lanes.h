@@ -31,13 +31,22 @@ static inline real row_dot(const real *a, const real *b, int64_t n) {
   return lanes_sum(v);
 }
 
-/* sum of a[i] b[i] c[i] */
-static inline real row_dot3(const real *a, const real *b, const real *c, int64_t n) {
+static inline real act_dot(const act *a, const act *b, int64_t n) {
   real v[LANES] = {0};
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES)
-    for (int l = 0; l < LANES; l++) v[l] = REAL_FMA(a[i + l] * b[i + l], c[i + l], v[l]);
-  for (int l = 0; i + l < n; l++) v[l] = REAL_FMA(a[i + l] * b[i + l], c[i + l], v[l]);
+    for (int l = 0; l < LANES; l++) v[l] = REAL_FMA(act_load(a[i + l]), act_load(b[i + l]), v[l]);
+  for (int l = 0; i + l < n; l++) v[l] = REAL_FMA(act_load(a[i + l]), act_load(b[i + l]), v[l]);
+  return lanes_sum(v);
+}
+
+/* sum of a[i] b[i] c[i] */
+static inline real row_dot3(const real *a, const real *b, const act *c, int64_t n) {
+  real v[LANES] = {0};
+  int64_t i = 0;
+  for (; i + LANES <= n; i += LANES)
+    for (int l = 0; l < LANES; l++) v[l] = REAL_FMA(a[i + l] * b[i + l], act_load(c[i + l]), v[l]);
+  for (int l = 0; i + l < n; l++) v[l] = REAL_FMA(a[i + l] * b[i + l], act_load(c[i + l]), v[l]);
   return lanes_sum(v);
 }
 

@@ -4,13 +4,14 @@
 #include "cpu_kernels.h"
 #include "gemm.h"
 #include <omp.h>
+#include <string.h>
 
 enum { NATIVE_LARGEST = 256, NATIVE_SMALLEST = 16, ALIGN = 64 };
 
 typedef size_t ScratchOf(Gemm *g, const GemmShape *s);
 
-typedef struct Sizes { /* elements of a thread's part of the workspace */
-  int64_t rows, pad_rows, in, out;
+typedef struct Sizes {              /* elements of a thread's part of the workspace */
+  int64_t rows, pad_rows, in, out;  /* pad_rows: most rows of a padded product */
   size_t x, y, tree, scratch, lane; /* bytes */
 } Sizes;
 
@@ -18,15 +19,17 @@ typedef struct Job {
   const KCtx *c;
   const LinArgs *a;
   const Rows *rows;
-  const real *x;
-  real *y;
+  const act *x;
+  void *y;
+  bool y_real; /* y's elements are real, else act */
   Sizes size;
   TreeNode root[TREE_ROOTS]; /* of REDUCE, one plane of y each */
   int n_root;
 } Job;
 
 typedef struct Lane {
-  real *x, *y, *tree;
+  act *x;
+  real *y, *tree;
   void *scratch;
   int thread;
 } Lane;
@@ -44,7 +47,9 @@ typedef struct Cursor {
   int64_t done;
 } Cursor;
 
-static size_t round_bytes(int64_t n) { return ((size_t)n * sizeof(real) + ALIGN - 1) / ALIGN * ALIGN; }
+static size_t round_bytes(int64_t n, size_t size) { return ((size_t)n * size + ALIGN - 1) / ALIGN * ALIGN; }
+/* Products leave real numbers: an y of that type is written in place, another one by way of the lane. */
+static bool writes_real(const LinArgs *a) { return ACT_IS_REAL || a->y_real; }
 
 static int64_t in_width(const LinArgs *a, int block) {
   return a->mode == LIN_MAP ? a->n_fixed : shard_width(&a->cut, a->cut.first + block);
@@ -63,7 +68,7 @@ static int64_t piece_rows(bool blocked, int64_t left) {
 static GemmShape shape_of(const LinArgs *a, int block, int64_t M) {
   int in = (int)in_width(a, block), out = (int)out_width(a, block);
   return (GemmShape){
-      .M = (int)M, .N = out, .K = in, .trans_b = a->trans, .lda = in, .ldb = a->trans ? in : out, .ldc = out, .f64 = REAL_IS_F64};
+      .M = (int)M, .N = out, .K = in, .trans_b = a->trans, .lda = in, .ldb = a->trans ? in : out, .ldc = out, .type = ACT_GEMM};
 }
 
 static int tree_levels(int n) {
@@ -86,9 +91,9 @@ static Sizes sizes_of(const KCtx *c, const LinArgs *a, bool blocked, ScratchOf *
       s.scratch = n > s.scratch ? n : s.scratch;
     }
   }
-  s.x = round_bytes(s.pad_rows * s.in);
-  s.y = round_bytes(s.pad_rows * s.out);
-  s.tree = a->mode == LIN_REDUCE ? (size_t)tree_levels(a->cut.n) * round_bytes(s.rows * s.out) : 0;
+  s.x = round_bytes(s.pad_rows * s.in, sizeof(act));
+  s.y = round_bytes((writes_real(a) ? s.pad_rows : s.rows) * s.out, sizeof(real));
+  s.tree = a->mode == LIN_REDUCE ? (size_t)tree_levels(a->cut.n) * round_bytes(s.rows * s.out, sizeof(real)) : 0;
   s.scratch = (s.scratch + ALIGN - 1) / ALIGN * ALIGN;
   s.lane = s.x + s.y + s.tree + s.scratch;
   return s;
@@ -107,12 +112,23 @@ static Lane lane_of(const Job *b, int thread) {
   char *p = (char *)(((uintptr_t)b->c->work + ALIGN - 1) / ALIGN * ALIGN) + (size_t)thread * b->size.lane;
   const Sizes *s = &b->size;
   return (Lane){
-      .x = (real *)p, .y = (real *)(p + s->x), .tree = (real *)(p + s->x + s->y), .scratch = p + s->x + s->y + s->tree, .thread = thread};
+      .x = (act *)p, .y = (real *)(p + s->x), .tree = (real *)(p + s->x + s->y), .scratch = p + s->x + s->y + s->tree, .thread = thread};
 }
 
-static void copy_rows(real *to, const real *from, int64_t rows, int64_t width, int64_t padded) {
+static void pad_rows(act *to, const act *from, int64_t rows, int64_t width, int64_t padded) {
   for (int64_t i = 0; i < rows * width; i++) to[i] = from[i];
   for (int64_t i = rows * width; i < padded * width; i++) to[i] = 0;
+}
+
+/* Where a piece of y is computed: n elements of it from element `at`. */
+static real *piece_open(const Job *b, const Lane *l, const Piece *p, int64_t at) {
+  return b->y_real && p->used == p->M ? (real *)b->y + at : l->y;
+}
+static void piece_close(const Job *b, const Lane *l, const Piece *p, int64_t at, int64_t n) {
+  if (!b->y_real)
+    act_narrow((act *)b->y + at, l->y, n);
+  else if (p->used < p->M)
+    memcpy((real *)b->y + at, l->y, (size_t)n * sizeof(real));
 }
 
 /* Rows of x in block j times the block's weight, to out [M, N]. */
@@ -120,13 +136,13 @@ static void product(const Job *b, const Lane *l, const Piece *p, int block, real
   const LinArgs *a = b->a;
   int64_t in = in_width(a, block);
   int64_t base = a->mode == LIN_MAP ? 0 : b->rows->n_row * shard_local(&a->cut, a->cut.first + block);
-  const real *x = b->x + base + p->row * in;
+  const act *x = b->x + base + p->row * in;
   if (p->used < p->M) {
-    copy_rows(l->x, x, p->used, in, p->M);
+    pad_rows(l->x, x, p->used, in, p->M);
     x = l->x;
   }
   GemmShape s = shape_of(a, block, p->M);
-  const real *w = (const real *)a->w.data + (int64_t)p->expert * a->w.expert_stride + a->w.offset[block];
+  const act *w = (const act *)a->w.data + (int64_t)p->expert * a->w.expert_stride + a->w.offset[block];
   gemm_run(b->c->gemm, &s, l->thread, x, w, out, l->scratch);
 }
 
@@ -150,24 +166,24 @@ static void tree_node(const Job *b, const Lane *l, const Piece *p, int first, in
     return;
   }
   tree_node(b, l, p, first, half, out, spare);
-  tree_node(b, l, p, first + half, half, spare, spare + round_bytes(p->M * b->a->n_fixed) / sizeof(real));
+  tree_node(b, l, p, first + half, half, spare, spare + round_bytes(p->M * b->a->n_fixed, sizeof(real)) / sizeof(real));
   for (int64_t i = 0; i < p->M * b->a->n_fixed; i++) out[i] += spare[i];
 }
 
 static void run_block(const Job *b, const Lane *l, const Piece *p) {
   int64_t width = out_width(b->a, p->block);
-  real *y = b->y + b->rows->n_row * shard_local(&b->a->cut, b->a->cut.first + p->block) + p->row * width, *out = p->used < p->M ? l->y : y;
-  product(b, l, p, p->block, out);
-  if (out != y) copy_rows(y, out, p->used, width, p->used);
+  int64_t at = b->rows->n_row * shard_local(&b->a->cut, b->a->cut.first + p->block) + p->row * width;
+  product(b, l, p, p->block, piece_open(b, l, p, at));
+  piece_close(b, l, p, at, p->used * width);
 }
 
 static void run_roots(const Job *b, const Lane *l, const Piece *p) {
   int64_t width = b->a->n_fixed;
   for (int i = 0; i < b->n_root; i++) {
     TreeNode r = b->root[i];
-    real *y = b->y + (i * b->rows->n_row + p->row) * width, *out = p->used < p->M ? l->y : y;
-    tree_node(b, l, p, r.index << r.level, 1 << r.level, out, l->tree);
-    if (out != y) copy_rows(y, out, p->used, width, p->used);
+    int64_t at = (i * b->rows->n_row + p->row) * width;
+    tree_node(b, l, p, r.index << r.level, 1 << r.level, piece_open(b, l, p, at), l->tree);
+    piece_close(b, l, p, at, p->used * width);
   }
 }
 
@@ -191,7 +207,8 @@ static bool seek_piece(const Job *b, Cursor *u, int64_t index, Piece *p) {
 }
 
 void FN(linear)(const KCtx *c, void *y, const void *x, const LinArgs *a, const Rows *rows) {
-  Job b = {.c = c, .a = a, .rows = rows, .x = x, .y = y, .size = sizes_of(c, a, rows->blocked, gemm_scratch_known)};
+  Job b = {
+      .c = c, .a = a, .rows = rows, .x = x, .y = y, .y_real = writes_real(a), .size = sizes_of(c, a, rows->blocked, gemm_scratch_known)};
   if (a->mode == LIN_REDUCE) b.n_root = linear_roots(a, b.root);
   void (*run)(const Job *, const Lane *, const Piece *) = a->mode == LIN_MAP ? run_block : run_roots;
   int64_t next = 0;

@@ -33,12 +33,13 @@ typedef struct Job {
   const KCtx *c;
   const LinGrad *g;
   const Rows *rows;
-  const real *dy, *x;
+  const act *dy, *x;
   Sizes size;
 } Job;
 
 typedef struct Lane {
-  real *tile, *dy, *x;
+  real *tile;
+  act *dy, *x;
   void *scratch;
   int thread;
 } Lane;
@@ -80,7 +81,7 @@ static GemmShape shape_of(const LinGrad *g, const Geometry *o, int64_t rows, int
                      .ldb = (int)(padded ? cols : o->cols),
                      .ldc = (int)(exact ? cols : o->cols),
                      .accumulate = !exact || !first,
-                     .f64 = REAL_IS_F64};
+                     .type = ACT_GEMM};
 }
 
 /* Scratch that the hungriest product of a tile of one size takes, over all depths that leaves up to the bound can have. */
@@ -109,7 +110,7 @@ static size_t block_scratch(const Ask *a, const Geometry *o) {
 
 static Sizes sizes_of(const Ask *a) {
   Sizes s = {0};
-  size_t depth = (size_t)at_most(DEPTH, round_up(a->bound, DEPTH_UNIT)) * sizeof(real);
+  size_t depth = (size_t)at_most(DEPTH, round_up(a->bound, DEPTH_UNIT)) * sizeof(act);
   for (int j = 0; j < a->g->cut.count; j++) {
     Geometry o = geometry_of(a->g, j);
     if (o.rows == 0) continue;
@@ -157,8 +158,8 @@ static Lane lane_of(const Job *b, int thread) {
   char *p = (char *)(((uintptr_t)b->c->work + ALIGN - 1) / ALIGN * ALIGN) + (size_t)thread * b->size.lane;
   const Sizes *s = &b->size;
   return (Lane){.tile = (real *)p,
-                .dy = (real *)(p + s->tile),
-                .x = (real *)(p + s->tile + s->dy),
+                .dy = (act *)(p + s->tile),
+                .x = (act *)(p + s->tile + s->dy),
                 .scratch = p + s->tile + s->dy + s->x,
                 .thread = thread};
 }
@@ -203,7 +204,7 @@ static bool add_row(uint64_t *acc, const real *x, int64_t n, double scale, doubl
   return false;
 }
 
-static void copy_padded(real *to, const real *from, int64_t ld, int64_t rows, int64_t cols, int64_t padded) {
+static void copy_padded(act *to, const act *from, int64_t ld, int64_t rows, int64_t cols, int64_t padded) {
   for (int64_t r = 0; r < rows; r++)
     for (int64_t i = 0; i < cols; i++) to[r * cols + i] = from[r * ld + i];
   for (int64_t i = rows * cols; i < padded * cols; i++) to[i] = 0;
@@ -213,11 +214,11 @@ static void copy_padded(real *to, const real *from, int64_t ld, int64_t rows, in
 static void tile_product(const Job *b, const Lane *l, const Tile *t, int64_t row, int64_t n, real *out) {
   const Geometry *o = &t->geo;
   int64_t before = b->rows->n_row * shard_local(&b->g->cut, b->g->cut.first + t->block);
-  const real *dy = b->dy + (b->g->cut_out ? before : 0) + row * o->rows + t->row,
-             *x = b->x + (b->g->cut_out ? 0 : before) + row * o->cols + t->col;
+  const act *dy = b->dy + (b->g->cut_out ? before : 0) + row * o->rows + t->row,
+            *x = b->x + (b->g->cut_out ? 0 : before) + row * o->cols + t->col;
   for (int64_t from = 0; from < n; from += DEPTH) {
     int64_t k = at_most(DEPTH, n - from), depth = round_up(k, DEPTH_UNIT);
-    const real *a = dy + from * o->rows, *c = x + from * o->cols;
+    const act *a = dy + from * o->rows, *c = x + from * o->cols;
     if (depth > k) {
       copy_padded(l->dy, a, o->rows, k, t->rows, depth);
       copy_padded(l->x, c, o->cols, k, t->cols, depth);

@@ -18,6 +18,12 @@ enum { LANES = VEC_BYTES / (int)sizeof(real), NR = 2 * LANES, KC = 256, MC = 16 
 typedef real Vec __attribute__((vector_size(VEC_BYTES)));
 typedef real VecU __attribute__((vector_size(VEC_BYTES), aligned(REAL_BITS / 8)));
 typedef real_int Mask __attribute__((vector_size(VEC_BYTES)));
+#ifdef REAL_BF16
+typedef uint16_t Half __attribute__((vector_size(VEC_BYTES / 2), aligned(2), may_alias));
+static inline Vec vec_load(const act *p) { return (Vec)(__builtin_convertvector(*(const Half *)p, Mask) << 16); }
+#else
+static inline Vec vec_load(const act *p) { return *(const VecU *)p; }
+#endif
 
 static int at_most(int a, int b) { return a < b ? a : b; }
 static int round_up(int n, int unit) { return (n + unit - 1) / unit * unit; }
@@ -57,10 +63,10 @@ static inline __attribute__((always_inline)) void swap_blocks(Vec v[LANES], int 
 }
 
 /* out[k * ld_out + i] = in[i * ld_in + k], i, k < LANES */
-static void transpose_block(real *out, int ld_out, const real *in, int ld_in) {
+static void transpose_block(real *out, int ld_out, const act *in, int ld_in) {
   Vec v[LANES];
 #pragma GCC unroll 16
-  for (int i = 0; i < LANES; i++) v[i] = *(const VecU *)(in + (int64_t)i * ld_in);
+  for (int i = 0; i < LANES; i++) v[i] = vec_load(in + (int64_t)i * ld_in);
   if (LANES > 1) swap_blocks(v, 1);
   if (LANES > 2) swap_blocks(v, 2);
   if (LANES > 4) swap_blocks(v, 4);
@@ -70,30 +76,30 @@ static void transpose_block(real *out, int ld_out, const real *in, int ld_in) {
 }
 
 /* A panel holds `width` lines side by side: out[k * width + i] = line i, element k; lines n .. width-1 are zeros. */
-static void pack_lines(real *out, int width, const real *in, int ld, int n, int depth) {
+static void pack_lines(real *out, int width, const act *in, int ld, int n, int depth) {
   int i0 = 0;
   for (; i0 + LANES <= n; i0 += LANES) {
     int k = 0;
     for (; k + LANES <= depth; k += LANES) transpose_block(out + (int64_t)k * width + i0, width, in + (int64_t)i0 * ld + k, ld);
     for (; k < depth; k++)
-      for (int i = i0; i < i0 + LANES; i++) out[(int64_t)k * width + i] = in[(int64_t)i * ld + k];
+      for (int i = i0; i < i0 + LANES; i++) out[(int64_t)k * width + i] = act_load(in[(int64_t)i * ld + k]);
   }
   for (; i0 < width; i0++)
-    for (int k = 0; k < depth; k++) out[(int64_t)k * width + i0] = i0 < n ? in[(int64_t)i0 * ld + k] : 0;
+    for (int k = 0; k < depth; k++) out[(int64_t)k * width + i0] = i0 < n ? act_load(in[(int64_t)i0 * ld + k]) : 0;
 }
 
 /* The same where element k of all lines lies in one row: in[k * ld + i]. */
-static void pack_rows(real *out, int width, const real *in, int ld, int n, int depth) {
+static void pack_rows(real *out, int width, const act *in, int ld, int n, int depth) {
   for (int k = 0; k < depth; k++, out += width, in += ld) {
-    for (int i = 0; i < n; i++) out[i] = in[i];
+    for (int i = 0; i < n; i++) out[i] = act_load(in[i]);
     for (int i = n; i < width; i++) out[i] = 0;
   }
 }
 
 /* Full panels have constant bounds, so that the copies become vector moves. */
-static void pack(real *out, int width, const real *in, int ld, bool by_rows, int n, int depth) {
+static void pack(real *out, int width, const act *in, int ld, bool by_rows, int n, int depth) {
   for (int i = 0; i < n; i += width) {
-    const real *p = in + (by_rows ? i : (int64_t)i * ld);
+    const act *p = in + (by_rows ? i : (int64_t)i * ld);
     int m = at_most(width, n - i);
     if (!by_rows)
       pack_lines(out, width, p, ld, m, depth);
@@ -152,18 +158,18 @@ static size_t packed_b(const GemmShape *s) { return (size_t)round_up(at_most(s->
 size_t FN(plain_gemm_scratch)(const GemmShape *s) { return packed_b(s) + packed_a(s); }
 
 void FN(plain_gemm)(const GemmShape *s, const void *A, const void *B, void *C, void *scratch) {
-  const real *a = A, *b = B;
+  const act *a = A, *b = B;
   real *c = C, *pb = scratch, *pa = pb + packed_b(s) / sizeof(real);
   for (int k0 = 0; k0 < s->K; k0 += KC) {
     int kc = at_most(KC, s->K - k0);
     bool from_c = s->accumulate || k0 > 0;
     for (int j0 = 0; j0 < s->N; j0 += NC) {
       int nc = at_most(NC, s->N - j0);
-      const real *b0 = s->trans_b ? b + (int64_t)j0 * s->ldb + k0 : b + (int64_t)k0 * s->ldb + j0;
+      const act *b0 = s->trans_b ? b + (int64_t)j0 * s->ldb + k0 : b + (int64_t)k0 * s->ldb + j0;
       pack(pb, NR, b0, s->ldb, !s->trans_b, nc, kc);
       for (int i0 = 0; i0 < s->M; i0 += MC) {
         int mc = at_most(MC, s->M - i0);
-        const real *a0 = s->trans_a ? a + (int64_t)k0 * s->lda + i0 : a + (int64_t)i0 * s->lda + k0;
+        const act *a0 = s->trans_a ? a + (int64_t)k0 * s->lda + i0 : a + (int64_t)i0 * s->lda + k0;
         pack(pa, MR, a0, s->lda, s->trans_a, mc, kc);
         panels(mc, nc, kc, pa, pb, c + (int64_t)i0 * s->ldc + j0, s->ldc, from_c);
       }

@@ -40,15 +40,15 @@ static void rope_at(RopeTable *r, int64_t position, int sign) {
   }
 }
 
-static void rope_head(const RopeTable *r, real *restrict y, const real *restrict x, int64_t half) {
+static void rope_head(const RopeTable *r, act *restrict y, const real *restrict x, int64_t half) {
   for (int64_t j = 0; j < r->n; j++) {
     real a = x[r->first + j], b = x[r->first + j + half];
-    y[r->first + j] = REAL_FMA(a, r->cos[j], -(b * r->sin[j]));
-    y[r->first + j + half] = REAL_FMA(b, r->cos[j], a * r->sin[j]);
+    y[r->first + j] = act_store(REAL_FMA(a, r->cos[j], -(b * r->sin[j])));
+    y[r->first + j + half] = act_store(REAL_FMA(b, r->cos[j], a * r->sin[j]));
   }
 }
 
-static void rope_token(const RopeTable *r, real *y, const real *x, const Shards *heads, int64_t T, int64_t t) {
+static void rope_token(const RopeTable *r, act *y, const real *x, const Shards *heads, int64_t T, int64_t t) {
   for (int i = heads->first; i < heads->first + heads->count; i++) {
     int64_t width = shard_width(heads, i), at = shard_local(heads, i) * T + t * width;
     for (int64_t h = 0; h < width; h += heads->unit) rope_head(r, y + at + h, x + at + h, heads->unit / 2);

@@ -5,12 +5,12 @@
 
 static inline real sigmoid(real x) { return R(1.0) / (R(1.0) + real_exp(-x)); }
 
-static void swiglu_row(real *restrict y, const real *restrict g, const real *restrict u, int64_t n) {
-  for (int64_t i = 0; i < n; i++) y[i] = g[i] * sigmoid(g[i]) * u[i];
+static void swiglu_row(act *restrict y, const act *restrict g, const act *restrict u, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = act_store(act_load(g[i]) * sigmoid(act_load(g[i])) * act_load(u[i]));
 }
 
-static void swiglu_row_weighted(real *restrict y, const real *restrict g, const real *restrict u, real w, int64_t n) {
-  for (int64_t i = 0; i < n; i++) y[i] = g[i] * sigmoid(g[i]) * u[i] * w;
+static void swiglu_row_weighted(act *restrict y, const act *restrict g, const act *restrict u, real w, int64_t n) {
+  for (int64_t i = 0; i < n; i++) y[i] = act_store(act_load(g[i]) * sigmoid(act_load(g[i])) * act_load(u[i]) * w);
 }
 
 void FN(swiglu_fwd)(const KCtx *c, void *y, const void *gate, const void *up, const void *w, const Shards *width, int64_t rows) {
@@ -19,25 +19,26 @@ void FN(swiglu_fwd)(const KCtx *c, void *y, const void *gate, const void *up, co
   for (int64_t r = 0; r < rows; r++) {
     for (int i = width->first; i < width->first + width->count; i++) {
       int64_t n = shard_width(width, i), at = shard_local(width, i) * rows + r * n;
-      const real *g = (const real *)gate + at, *u = (const real *)up + at;
+      const act *g = (const act *)gate + at, *u = (const act *)up + at;
       if (weight)
-        swiglu_row_weighted((real *)y + at, g, u, weight[r], n);
+        swiglu_row_weighted((act *)y + at, g, u, weight[r], n);
       else
-        swiglu_row((real *)y + at, g, u, n);
+        swiglu_row((act *)y + at, g, u, n);
     }
   }
 }
 
-static inline real swiglu_element(real *d_gate, real *d_up, real d, real g, real u, real w) {
+static inline real swiglu_element(act *d_gate, act *d_up, real d, act gate, act up, real w) {
+  real g = act_load(gate), u = act_load(up);
   real s = sigmoid(g), silu = g * s, dw = d * w;
-  *d_up = dw * silu;
-  *d_gate = dw * u * (s * REAL_FMA(g, R(1.0) - s, R(1.0)));
+  *d_up = act_store(dw * silu);
+  *d_gate = act_store(dw * u * (s * REAL_FMA(g, R(1.0) - s, R(1.0))));
   return silu * u;
 }
 
 /* Returns <dy, silu(gate) up>. */
-static real swiglu_row_backward(real *restrict d_gate, real *restrict d_up, const real *restrict dy, const real *restrict g,
-                                const real *restrict u, real w, int64_t n) {
+static real swiglu_row_backward(act *restrict d_gate, act *restrict d_up, const real *restrict dy, const act *restrict g,
+                                const act *restrict u, real w, int64_t n) {
   real v[LANES] = {0};
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES)
@@ -62,8 +63,8 @@ void FN(swiglu_bwd)(const KCtx *c, void *d_gate, void *d_up, void *dw, const voi
       for (int i = first > width->first ? first : width->first; i < end && i < width->first + width->count; i++) {
         int64_t n = shard_width(width, i), at = shard_local(width, i) * rows + r * n;
         if (n == 0) continue;
-        real dot = swiglu_row_backward((real *)d_gate + at, (real *)d_up + at, (const real *)dy + at, (const real *)gate + at,
-                                       (const real *)up + at, weight ? weight[r] : R(1.0), n);
+        real dot = swiglu_row_backward((act *)d_gate + at, (act *)d_up + at, (const real *)dy + at, (const act *)gate + at,
+                                       (const act *)up + at, weight ? weight[r] : R(1.0), n);
         tree_push(&tree, i, (TreeValue){dot, 0}, tree_merge_sum);
       }
       if (d_weight) d_weight[k * rows + r] = tree_close(&tree, tree_merge_sum).a;

@@ -1,9 +1,19 @@
 /* The kernel table of one element type. */
 #include "cpu_kernels.h"
 
+#ifdef REAL_BF16
+#define WIDE kernels_cpu_f32
+#else
+#define WIDE FN(kernels_cpu)
+#endif
+
 const Kernels FN(kernels_cpu) = {
     .name = "cpu-" REAL_NAME,
     .real_size = sizeof(real),
+    .act_size = sizeof(act),
+    .wide = &WIDE,
+    .widen = FN(widen),
+    .narrow = FN(narrow),
     .embed_fwd = FN(embed_fwd),
     .embed_dw = FN(embed_dw),
     .rmsnorm_fwd = FN(rmsnorm_fwd),

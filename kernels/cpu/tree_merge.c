@@ -42,7 +42,13 @@ static void merge_top(MergeStack *s, int64_t n) {
   s->slot[s->top - 1] = out;
 }
 
-static void merge_chunk(const MergePlan *m, real *y, int64_t at, int64_t n) {
+#ifdef REAL_BF16
+static void merge_out(act *y, const real *x, int64_t n) { act_narrow(y, x, n); }
+#else
+static void merge_out(act *y, const real *x, int64_t n) { memmove(y, x, (size_t)n * sizeof(real)); } /* y may be a plane */
+#endif
+
+static void merge_chunk(const MergePlan *m, act *y, int64_t at, int64_t n) {
   MergeStack s;
   s.top = 0;
   for (int i = 0; i < m->n; i++) {
@@ -50,7 +56,7 @@ static void merge_chunk(const MergePlan *m, real *y, int64_t at, int64_t n) {
     s.slot[s.top++] = m->plane[i] + at;
   }
   while (s.top > 1) merge_top(&s, n);
-  memmove(y, s.slot[0], (size_t)n * sizeof(real));
+  merge_out(y, s.slot[0], n);
 }
 
 void FN(tree_merge)(const KCtx *c, void *y, const void *const *plane, const TreeNode *node, int n_plane, int64_t n_row, int64_t width,
@@ -63,9 +69,9 @@ void FN(tree_merge)(const KCtx *c, void *y, const void *const *plane, const Tree
 #pragma omp parallel for num_threads(c->threads) schedule(static)
   for (int64_t i = 0; i < n_row * parts; i++) {
     int64_t row = i / parts, col = i % parts * CHUNK, n = width - col < CHUNK ? width - col : CHUNK;
-    real *out = (real *)y + row * y_stride + col;
+    act *out = (act *)y + row * y_stride + col;
     if (n_plane == 0)
-      memset(out, 0, (size_t)n * sizeof(real));
+      memset(out, 0, (size_t)n * sizeof(act));
     else
       merge_chunk(&m, out, row * plane_stride + col, n);
   }

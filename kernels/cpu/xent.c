@@ -55,8 +55,8 @@ void FN(xent_merge)(const KCtx *c, void *loss, void *lse, const void *leaf, cons
   if (own && stat && stat->word) xent_statistic(c, l + t0, own, stat);
 }
 
-static void xent_row_backward(real *d, const real *x, real lse, int64_t n) {
-  for (int64_t i = 0; i < n; i++) d[i] = real_exp(x[i] - lse);
+static void xent_row_backward(act *d, const real *x, real lse, int64_t n) {
+  for (int64_t i = 0; i < n; i++) d[i] = act_store(real_exp(x[i] - lse));
 }
 
 void FN(xent_bwd)(const KCtx *c, void *d_logits, const void *logits, const void *lse, const Shards *vocab, const int32_t *label,
@@ -65,13 +65,15 @@ void FN(xent_bwd)(const KCtx *c, void *d_logits, const void *logits, const void 
   for (int64_t t = 0; t < T; t++) {
     for (int i = vocab->first; i < vocab->first + vocab->count; i++) {
       int64_t n = shard_width(vocab, i), at = shard_local(vocab, i) * T + t * n, own = label[t] - shard_begin(vocab, i);
-      real *d = (real *)d_logits + at;
+      const real *x = (const real *)logits + at;
+      real l = ((const real *)lse)[t], label_logit = own >= 0 && own < n ? x[own] : 0;
+      act *d = (act *)d_logits + at;
       if (label[t] < 0) {
         for (int64_t j = 0; j < n; j++) d[j] = 0;
         continue;
       }
-      xent_row_backward(d, (const real *)logits + at, ((const real *)lse)[t], n);
-      if (own >= 0 && own < n) d[own] -= R(1.0);
+      xent_row_backward(d, x, l, n);
+      if (own >= 0 && own < n) d[own] = act_store(real_exp(label_logit - l) - R(1.0));
     }
   }
 }

@@ -225,6 +225,7 @@ void cpu_open(Device *d, CpuCopyDelay delay, uint64_t seed) {
   d->ops = &cpu_ops;
   d->f32 = &kernels_cpu_f32;
   d->f64 = &kernels_cpu_f64;
+  d->bf16 = &kernels_cpu_bf16;
   isa_text(d->isa, sizeof d->isa);
   for (int s = STREAM_IN; s < N_STREAM; s++) stream_start(c, (StreamId)s);
 }

@@ -10,6 +10,6 @@ typedef void (*CpuCopyDelay)(uint64_t seed, StreamId s, uint64_t index, void *ds
 /* Marks dst with 0xFF bytes (NaN as a float, -1 as an integer), then sleeps 0 to 2 ms: what is read without a wait is wrong at once. */
 void cpu_delay_lag(uint64_t seed, StreamId s, uint64_t index, void *dst, size_t bytes);
 
-/* Fills ops, impl, f32, f64 and isa; starts the copy threads. */
+/* Fills ops, impl, f32, f64, bf16 and isa; starts the copy threads. */
 void cpu_open(Device *d, CpuCopyDelay delay, uint64_t seed);
 #endif

@@ -55,8 +55,8 @@ void device_close(Device *d) {
   *d = (Device){0};
 }
 
-const Kernels *device_kernels(const Device *d, DType real) {
-  const Kernels *k = real == DT_F32 ? d->f32 : real == DT_F64 ? d->f64 : NULL;
-  CHECK(k, "device %s has no kernels for %s", d->name, dtype_name(real));
+const Kernels *device_kernels(const Device *d, DType act) {
+  const Kernels *k = act == DT_F32 ? d->f32 : act == DT_F64 ? d->f64 : act == DT_BF16 ? d->bf16 : NULL;
+  CHECK(k, "device %s has no kernels for %s", d->name, dtype_name(act));
   return k;
 }

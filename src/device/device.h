@@ -26,7 +26,7 @@ typedef struct DeviceOps {
 } DeviceOps;
 struct Device {
   const DeviceOps *ops;
-  const Kernels *f32, *f64;        /* NULL where the device lacks the type */
+  const Kernels *f32, *f64, *bf16; /* NULL where the device lacks the type */
   struct Gemm *gemm;
   int threads;
   void *impl;
@@ -35,5 +35,5 @@ struct Device {
 /* name: "cpu" | "cpu-lag"; gemm: "auto" | "onednn" | "plain". ERR_CONFIG: unknown name (lists those there are), provider not built in. */
 bool device_open(Device *d, const char *name, const char *gemm, int threads, uint64_t lag_seed, Err *e);
 void device_close(Device *d);
-const Kernels *device_kernels(const Device *d, DType real);   /* dies when the device lacks the type: config checks first */
+const Kernels *device_kernels(const Device *d, DType act);   /* dies when the device lacks the type: config checks first */
 #endif

@@ -2,7 +2,11 @@
 
 #include <string.h>
 
-DType job_dtype(const Config *c) { return c->numerics.dtype == CDT_FP64 ? DT_F64 : DT_F32; }
+static const struct { DType act, real; GemmType gemm; } types[] = {
+    [CDT_FP32] = {DT_F32, DT_F32, GEMM_F32}, [CDT_FP64] = {DT_F64, DT_F64, GEMM_F64}};
+DType job_dtype(const Config *c) { return types[c->numerics.dtype].act; }
+DType job_real(const Config *c) { return types[c->numerics.dtype].real; }
+GemmType job_gemm(const Config *c) { return types[c->numerics.dtype].gemm; }
 
 static int log2_ceil(int64_t n) {
   int b = 0;

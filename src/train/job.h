@@ -5,6 +5,7 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "exec/exec.h"
+#include "gemm.h"
 #include "model/model.h"
 #include "plan/plan.h"
 #include "schedule/schedule.h"
@@ -25,6 +26,8 @@ typedef struct Job {
 /* n_valid_seq: validation sequences (0: no evaluation step). ERR_CONFIG, ERR_MEMORY. The device must be open (workspace sizes are its kernels'). */
 bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e);
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e);
-DType job_dtype(const Config *c);
+DType job_dtype(const Config *c);          /* of activations and of the weights of products */
+DType job_real(const Config *c);           /* of sums, masters, moments, gradients: FP32 where job_dtype is BF16 */
+GemmType job_gemm(const Config *c);
 int64_t job_eval_chunk(const Job *j);      /* sequences of the whole world in one evaluation step */
 #endif

@@ -12,11 +12,11 @@
 /* FLOP/s of one square product of the job's type, repeated for about `seconds` on this rank's thread while all ranks do the same. */
 static double gemm_peak(const Job *j, double seconds) {
   enum { N = 512 };
-  bool f64 = job_dtype(j->c) == DT_F64;
-  GemmShape s = {.M = N, .N = N, .K = N, .trans_b = true, .lda = N, .ldb = N, .ldc = N, .f64 = f64};
+  GemmType type = job_gemm(j->c);
+  GemmShape s = {.M = N, .N = N, .K = N, .trans_b = true, .lda = N, .ldb = N, .ldc = N, .type = type};
   ArenaMark mark = arena_mark(j->arena);
-  size_t n = (size_t)N * N * (f64 ? 8 : 4);
-  void *A = arena_alloc(j->arena, n, 1), *B = arena_alloc(j->arena, n, 1), *C = arena_alloc(j->arena, n, 1);
+  size_t n = (size_t)N * N, in = gemm_in_size(type);
+  void *A = arena_alloc(j->arena, n, in), *B = arena_alloc(j->arena, n, in), *C = arena_alloc(j->arena, n, gemm_out_size(type));
   void *scratch = arena_alloc(j->arena, gemm_scratch(j->device->gemm, &s) + 64, 1);
   double best = 0, end = timer_now() + seconds;
   while (timer_now() < end) {

@@ -18,8 +18,7 @@ static bool open_device(Session *s, Err *e) {
 }
 
 /* Canonical mode rests on products of 64 rows being row independent: tried on the model's widths before anything is trained. */
-static bool self_test(const Session *s, Err *e) {
-  if (s->c->numerics.mode != NUM_CANONICAL) return true;
+static bool self_test_type(const Session *s, GemmType type, Err *e) {
   const ModelConfig *m = &s->c->model;
   const int64_t width[][2] = {{m->hidden_size, m->hidden_size},
                               {config_ffn_expert(m), m->hidden_size},
@@ -29,8 +28,7 @@ static bool self_test(const Session *s, Err *e) {
     for (int trans = 0; trans < 2; trans++) {
       char why[512];
       int N = (int)width[i][0], K = (int)width[i][1];
-      GemmShape g = {
-          .M = ROW_BLOCK, .N = N, .K = K, .trans_b = trans, .lda = K, .ldb = trans ? K : N, .ldc = N, .f64 = job_dtype(s->c) == DT_F64};
+      GemmShape g = {.M = ROW_BLOCK, .N = N, .K = K, .trans_b = trans, .lda = K, .ldb = trans ? K : N, .ldc = N, .type = type};
       if (!gemm_self_test(s->device.gemm, &g, why, sizeof why))
         return err_set(e, ERR_CONFIG,
                        "numerics.mode: canonical needs products whose rows do not depend on each other; the GEMM provider \"%s\" fails its "
@@ -38,6 +36,13 @@ static bool self_test(const Session *s, Err *e) {
                        s->device.gemm_name, why);
     }
   return true;
+}
+
+static bool self_test(const Session *s, Err *e) {
+  GemmType type = job_gemm(s->c);
+  if (s->c->numerics.mode != NUM_CANONICAL) return true;
+  if (type == GEMM_BF16) TRY(self_test_type(s, GEMM_F32, e)); /* routers' */
+  return self_test_type(s, type, e);
 }
 
 /* Ranks of other processors or libraries would break the promise silently. */

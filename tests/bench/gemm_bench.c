@@ -23,22 +23,31 @@ static bool timing_more(Timing *t) {
   return t->reps++ < FEW || now - t->start < SECONDS;
 }
 
+static const char *const type_name[N_GEMM_TYPE] = {[GEMM_F32] = "f32", [GEMM_F64] = "f64", [GEMM_BF16] = "bf16"};
+
 static void bench_gemm(Arena *arena, const char *provider, GemmShape s) {
   ArenaMark mark = arena_mark(arena);
   Gemm *g = open_gemm(provider, 1);
-  void *a = random_buffer(arena, s.f64, (int64_t)s.M * s.K, 1).p, *b = random_buffer(arena, s.f64, (int64_t)s.N * s.K, 2).p;
-  void *c = random_buffer(arena, s.f64, (int64_t)s.M * s.N, 3).p, *scratch = arena_alloc(arena, gemm_scratch(g, &s), 1);
+  void *a = random_buffer(arena, s.type, (int64_t)s.M * s.K, 1).p, *b = random_buffer(arena, s.type, (int64_t)s.N * s.K, 2).p;
+  void *c = random_buffer(arena, sum_type(s.type), (int64_t)s.M * s.N, 3).p, *scratch = arena_alloc(arena, gemm_scratch(g, &s), 1);
   Timing t = {0};
   while (timing_more(&t)) gemm_run(g, &s, 0, a, b, c, scratch);
-  printf("%-7s %s  %5d x %5d x %5d %-4s%-4s %7.1f GFLOP/s\n", provider, s.f64 ? "f64" : "f32", s.M, s.N, s.K, s.trans_a ? "A^T" : "",
+  printf("%-7s %-4s  %5d x %5d x %5d %-4s%-4s %7.1f GFLOP/s\n", provider, type_name[s.type], s.M, s.N, s.K, s.trans_a ? "A^T" : "",
          s.trans_b ? "B^T" : "", 2e-9 * s.M * s.N * s.K / t.best);
   gemm_close(g);
   arena_release(arena, mark);
 }
 
-static GemmShape dense_shape(int M, int N, int K, bool trans_a, bool trans_b, bool f64) {
-  return (GemmShape){
-      .M = M, .N = N, .K = K, .trans_a = trans_a, .trans_b = trans_b, .lda = trans_a ? M : K, .ldb = trans_b ? K : N, .ldc = N, .f64 = f64};
+static GemmShape dense_shape(int M, int N, int K, bool trans_a, bool trans_b, GemmType type) {
+  return (GemmShape){.M = M,
+                     .N = N,
+                     .K = K,
+                     .trans_a = trans_a,
+                     .trans_b = trans_b,
+                     .lda = trans_a ? M : K,
+                     .ldb = trans_b ? K : N,
+                     .ldc = N,
+                     .type = type};
 }
 
 static void bench_gemms(Arena *arena) {
@@ -46,13 +55,15 @@ static void bench_gemms(Arena *arena) {
     int M, N, K;
     bool ta, tb;
   } shape[] = {
-      {2048, 2048, 2048, false, false}, {64, 512, 256, false, true},  {64, 512, 256, false, false},  {64, 256, 512, false, true},
-      {64, 256, 512, false, false},     {64, 1536, 768, false, true}, {256, 1536, 768, false, true}, {16, 512, 256, false, true},
-      {128, 512, 16, true, false},      {128, 512, 64, true, false},  {128, 512, 256, true, false},  {256, 256, 64, true, false},
+      {2048, 2048, 2048, false, false}, {64, 512, 256, false, true},  {64, 512, 256, false, false},
+      {64, 256, 512, false, true},      {64, 256, 512, false, false}, {64, 1536, 768, false, true},
+      {256, 1536, 768, false, true},    {16, 512, 256, false, true},  {128, 512, 16, true, false},
+      {128, 512, 64, true, false},      {128, 512, 256, true, false}, {256, 256, 64, true, false},
   };
-  for (int kind = 0; kind < 3; kind++)
+  for (int kind = 0; kind < 2 * N_GEMM_TYPE; kind++)
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++)
-      bench_gemm(arena, kind == 0 ? "auto" : "plain", dense_shape(shape[i].M, shape[i].N, shape[i].K, shape[i].ta, shape[i].tb, kind == 2));
+      bench_gemm(arena, kind & 1 ? "plain" : "auto",
+                 dense_shape(shape[i].M, shape[i].N, shape[i].K, shape[i].ta, shape[i].tb, (GemmType)(kind / 2)));
 }
 
 typedef struct Layer {
@@ -60,6 +71,7 @@ typedef struct Layer {
   int experts, shards;
   int64_t window;
   bool canonical;
+  GemmType type;
 } Layer;
 
 typedef struct Data {
@@ -86,11 +98,11 @@ static void bench_layer(Arena *arena, const Layer *l, int threads) {
   ArenaMark mark = arena_mark(arena);
   Data *d = ARENA_NEW(arena, Data, 1);
   fill_rows(d, l);
-  const Kernels *k = &kernels_cpu_f32;
+  const Kernels *k = kernels_of(l->type);
   Shards cut = {.n = l->shards, .count = l->shards, .units = l->out, .unit = 1};
   int64_t n_weight = l->in * l->out;
   for (int j = 0; j < l->shards; j++) d->offset[j] = shard_begin(&cut, j) * l->in;
-  Weight w = {.data = random_buffer(arena, false, l->experts * n_weight, 1).p, .expert_stride = n_weight, .offset = d->offset};
+  Weight w = {.data = random_buffer(arena, l->type, l->experts * n_weight, 1).p, .expert_stride = n_weight, .offset = d->offset};
   uint64_t fault = 0;
   Accum acc = {.data = arena_alloc(arena, (size_t)(l->experts * n_weight), 8),
                .expert_stride = n_weight,
@@ -101,10 +113,10 @@ static void bench_layer(Arena *arena, const Layer *l, int threads) {
   LinArgs fwd = {.mode = LIN_MAP, .trans = true, .n_fixed = l->in, .cut = cut, .w = w},
           dx = {.mode = LIN_REDUCE, .n_fixed = l->in, .cut = cut, .w = w};
   LinGrad dw = {.cut_out = true, .n_fixed = l->in, .cut = cut, .acc = acc};
-  void *x = random_buffer(arena, false, l->tokens * l->in, 2).p, *y = random_buffer(arena, false, l->tokens * l->out, 3).p;
+  void *x = random_buffer(arena, l->type, l->tokens * l->in, 2).p, *y = random_buffer(arena, l->type, l->tokens * l->out, 3).p;
   KCtx c = {.threads = threads, .gemm = open_gemm("auto", threads)};
   double gflop = 2e-9 * (double)l->tokens * (double)n_weight;
-  void *dxs = random_buffer(arena, false, l->tokens * l->in, 4).p;
+  void *dxs = random_buffer(arena, l->type, l->tokens * l->in, 4).p;
   Timing tf = {0}, tx = {0}, tw = {0};
   c.work = arena_alloc(arena, k->linear_work(&c, &fwd, &d->rows), 1);
   while (timing_more(&tf)) k->linear(&c, y, x, &fwd, &d->rows);
@@ -112,9 +124,9 @@ static void bench_layer(Arena *arena, const Layer *l, int threads) {
   while (timing_more(&tx)) k->linear(&c, dxs, y, &dx, &d->rows);
   c.work = arena_alloc(arena, k->linear_dw_work(&c, &dw, &d->rows, l->window), 1);
   while (timing_more(&tw)) k->linear_dw(&c, y, x, &dw, &d->rows);
-  printf("%-9s %2d experts %d shards, window %4ld, %5ld rows, %4ld -> %4ld, %d threads: fwd %6.1f  dX %6.1f  dW %6.1f GFLOP/s\n",
-         l->canonical ? "canonical" : "native", l->experts, l->shards, (long)l->window, (long)l->tokens, (long)l->in, (long)l->out, threads,
-         gflop / tf.best, gflop / tx.best, gflop / tw.best);
+  printf("%-4s %-9s %2d experts %d shards, window %4ld, %5ld rows, %4ld -> %4ld, %d threads: fwd %6.1f  dX %6.1f  dW %6.1f GFLOP/s\n",
+         type_name[l->type], l->canonical ? "canonical" : "native", l->experts, l->shards, (long)l->window, (long)l->tokens, (long)l->in,
+         (long)l->out, threads, gflop / tf.best, gflop / tx.best, gflop / tw.best);
   gemm_close(c.gemm);
   arena_release(arena, mark);
 }
@@ -124,9 +136,12 @@ int main(void) {
   arena_open(&arena, "bench", (size_t)1 << 30);
   bench_gemms(&arena);
   static const Layer layers[] = {
-      {2048, 256, 512, 1, 1, 2048, false}, {2048, 256, 512, 1, 1, 256, true},    {2048, 256, 512, 1, 2, 128, true},
-      {4096, 256, 512, 8, 1, 4096, false}, {4096, 256, 512, 8, 1, 512, true},    {4096, 256, 512, 8, 1, 128, true},
-      {2048, 768, 1536, 1, 1, 256, true},  {2048, 768, 1536, 1, 1, 2048, false},
+      {2048, 256, 512, 1, 1, 2048, false, GEMM_F32},  {2048, 256, 512, 1, 1, 256, true, GEMM_F32},
+      {2048, 256, 512, 1, 2, 128, true, GEMM_F32},    {4096, 256, 512, 8, 1, 4096, false, GEMM_F32},
+      {4096, 256, 512, 8, 1, 512, true, GEMM_F32},    {4096, 256, 512, 8, 1, 128, true, GEMM_F32},
+      {2048, 768, 1536, 1, 1, 256, true, GEMM_F32},   {2048, 768, 1536, 1, 1, 2048, false, GEMM_F32},
+      {4096, 256, 512, 8, 1, 4096, false, GEMM_BF16}, {4096, 256, 512, 8, 1, 512, true, GEMM_BF16},
+      {2048, 768, 1536, 1, 1, 256, true, GEMM_BF16},  {2048, 768, 1536, 1, 1, 2048, false, GEMM_BF16},
   };
   for (int threads = 1; threads <= 2; threads++)
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) bench_layer(&arena, &layers[i], threads);

@@ -246,6 +246,7 @@ static void device_tells_what_it_is(void **state) {
   assert_true(strlen(a.d.isa) >= 5 && strlen(a.d.isa) < sizeof a.d.isa - 1);
   assert_ptr_equal(device_kernels(&a.d, DT_F32), &kernels_cpu_f32);
   assert_ptr_equal(device_kernels(&a.d, DT_F64), &kernels_cpu_f64);
+  assert_ptr_equal(device_kernels(&a.d, DT_BF16), &kernels_cpu_bf16);
   bench_close(&a);
   bench_close(&b);
 }

@@ -10,9 +10,9 @@ typedef struct Product {
 static Product make_product(Arena *arena, GemmShape s) {
   Product p = {.s = s};
   int64_t a = (int64_t)(s.trans_a ? s.K : s.M) * s.lda, b = (int64_t)(s.trans_b ? s.N : s.K) * s.ldb;
-  p.a = random_buffer(arena, s.f64, a, 1);
-  p.b = random_buffer(arena, s.f64, b, 2);
-  p.c = random_buffer(arena, s.f64, (int64_t)s.M * s.ldc, 3);
+  p.a = random_buffer(arena, s.type, a, 1);
+  p.b = random_buffer(arena, s.type, b, 2);
+  p.c = random_buffer(arena, sum_type(s.type), (int64_t)s.M * s.ldc, 3);
   return p;
 }
 
@@ -24,25 +24,26 @@ static void *scratch_of(Arena *arena, Gemm *g, const GemmShape *s) {
 }
 
 static double a_at(const Product *p, int i, int k) {
-  return get(p->s.f64, p->a.p, p->s.trans_a ? (int64_t)k * p->s.lda + i : (int64_t)i * p->s.lda + k);
+  return get(p->s.type, p->a.p, p->s.trans_a ? (int64_t)k * p->s.lda + i : (int64_t)i * p->s.lda + k);
 }
 static double b_at(const Product *p, int k, int j) {
-  return get(p->s.f64, p->b.p, p->s.trans_b ? (int64_t)j * p->s.ldb + k : (int64_t)k * p->s.ldb + j);
+  return get(p->s.type, p->b.p, p->s.trans_b ? (int64_t)j * p->s.ldb + k : (int64_t)k * p->s.ldb + j);
 }
 
 /* before: C as it was; slack 0 asks for equal bits. Elements between the rows of C must be as they were. */
 static void check_product(const Product *p, const char *before, double slack) {
   const GemmShape *s = &p->s;
-  size_t z = type_size(s->f64);
+  GemmType sum = sum_type(s->type);
+  size_t z = type_size(sum);
   for (int i = 0; i < s->M; i++) {
     for (int j = 0; j < s->N; j++) {
       int64_t at = (int64_t)i * s->ldc + j;
-      double want = s->accumulate ? get(s->f64, before, at) : 0, size = fabs(want);
+      double want = s->accumulate ? get(sum, before, at) : 0, size = fabs(want);
       for (int k = 0; k < s->K; k++) {
-        want = fused(s->f64, a_at(p, i, k), b_at(p, k, j), want);
+        want = fused(s->type, a_at(p, i, k), b_at(p, k, j), want);
         size += fabs(a_at(p, i, k) * b_at(p, k, j));
       }
-      double got = get(s->f64, p->c.p, at);
+      double got = get(sum, p->c.p, at);
       if (slack > 0 ? !(fabs(got - want) <= slack * size) : got != want)
         fail_msg("%d x %d x %d: element %d, %d is %.17g, expected %.17g", s->M, s->N, s->K, i, j, got, want);
     }
@@ -67,16 +68,16 @@ static void run_shapes(const char *provider, bool exact) {
   Arena arena;
   arena_open(&arena, "test", 64 << 20);
   Gemm *g = open_gemm(provider, 1);
-  for (int kind = 0; kind < 4; kind++)
+  for (int kind = 0; kind < 2 * N_GEMM_TYPE; kind++)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
       ArenaMark mark = arena_mark(&arena);
       GemmShape s = shapes[i];
-      s.f64 = kind & 1, s.accumulate = kind & 2;
+      s.type = (GemmType)(kind / 2), s.accumulate = kind & 1;
       Product p = make_product(&arena, s);
       char *before = arena_alloc(&arena, p.c.n, 1);
       memcpy(before, p.c.p, p.c.n);
       gemm_run(g, &s, 0, p.a.p, p.b.p, p.c.p, scratch_of(&arena, g, &s));
-      check_product(&p, before, exact || s.f64 ? 0 : 1e-5);
+      check_product(&p, before, exact || s.type == GEMM_F64 ? 0 : 1e-5);
       arena_release(&arena, mark);
     }
   gemm_close(g);
@@ -140,10 +141,11 @@ static void self_test_accepts_both_providers(void **state) {
   static const int sizes[][2] = {{64, 96}, {20, 97}, {7, 33}};
   for (int i = 0; i < 2; i++) {
     Gemm *g = open_gemm(providers[i], 1);
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 18; k++) {
       char why[256] = "";
-      int N = sizes[k / 4][0], K = sizes[k / 4][1];
-      GemmShape s = {.M = ROW_BLOCK, .N = N, .K = K, .trans_b = k & 1, .lda = K, .ldb = k & 1 ? K : N, .ldc = N, .f64 = k & 2};
+      int N = sizes[k / 6][0], K = sizes[k / 6][1];
+      GemmShape s = {
+          .M = ROW_BLOCK, .N = N, .K = K, .trans_b = k & 1, .lda = K, .ldb = k & 1 ? K : N, .ldc = N, .type = (GemmType)(k / 2 % 3)};
       if (!gemm_self_test(g, &s, why, sizeof why)) fail_msg("%s", why);
     }
     char why[256] = "";

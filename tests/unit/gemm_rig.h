@@ -33,25 +33,48 @@ static inline void buffer_check(const Buffer *b) {
   }
 }
 
-static inline size_t type_size(bool f64) { return f64 ? sizeof(double) : sizeof(float); }
-static inline double get(bool f64, const void *p, int64_t i) { return f64 ? ((const double *)p)[i] : (double)((const float *)p)[i]; }
-static inline void put(bool f64, void *p, int64_t i, double x) {
-  if (f64) ((double *)p)[i] = x;
-  else ((float *)p)[i] = (float)x;
+/* Elements by type: GEMM_F32, GEMM_F64, GEMM_BF16. What is made of BF16 elements is float. */
+static inline size_t type_size(GemmType t) { return gemm_in_size(t); }
+static inline GemmType sum_type(GemmType t) { return t == GEMM_F64 ? GEMM_F64 : GEMM_F32; }
+static inline const Kernels *kernels_of(GemmType t) {
+  return t == GEMM_F64 ? &kernels_cpu_f64 : t == GEMM_F32 ? &kernels_cpu_f32 : &kernels_cpu_bf16;
 }
-static inline double fused(bool f64, double a, double b, double c) {
-  return f64 ? fma(a, b, c) : (double)fmaf((float)a, (float)b, (float)c);
+/* The nearest BF16, ties to even, by the definition: finite numbers in BF16's normal range, whose spacing is 2^-7 of their power of two. */
+static inline double round_bf16(double x) {
+  int e;
+  if (x == 0) return x;
+  frexp(x, &e);
+  return ldexp(nearbyint(ldexp(x, 8 - e)), e - 8);
 }
-static inline double sum2(bool f64, double a, double b) { return f64 ? a + b : (double)((float)a + (float)b); }
+static inline double get(GemmType t, const void *p, int64_t i) {
+  if (t == GEMM_F64) return ((const double *)p)[i];
+  if (t == GEMM_F32) return (double)((const float *)p)[i];
+  uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
+  float f;
+  memcpy(&f, &bits, sizeof f);
+  return (double)f;
+}
+static inline void put(GemmType t, void *p, int64_t i, double x) {
+  float f = (float)(t == GEMM_BF16 && isfinite(x) ? round_bf16(x) : x);
+  uint32_t bits;
+  memcpy(&bits, &f, sizeof bits);
+  if (t == GEMM_F64) ((double *)p)[i] = x;
+  else if (t == GEMM_F32) ((float *)p)[i] = f;
+  else ((uint16_t *)p)[i] = (uint16_t)(bits >> 16);
+}
+static inline double fused(GemmType t, double a, double b, double c) {
+  return t == GEMM_F64 ? fma(a, b, c) : (double)fmaf((float)a, (float)b, (float)c);
+}
+static inline double sum2(GemmType t, double a, double b) { return t == GEMM_F64 ? a + b : (double)((float)a + (float)b); }
 
-static inline void fill_random(bool f64, void *p, int64_t n, uint64_t stream) {
+static inline void fill_random(GemmType t, void *p, int64_t n, uint64_t stream) {
   RngKey key = { .seed = 5, .stream = stream, .purpose = RNG_TEST };
-  for (int64_t i = 0; i < n; i++) put(f64, p, i, rng_uniform(key, (uint64_t)i) * 2 - 1);
+  for (int64_t i = 0; i < n; i++) put(t, p, i, rng_uniform(key, (uint64_t)i) * 2 - 1);
 }
 
-static inline Buffer random_buffer(Arena *a, bool f64, int64_t n, uint64_t stream) {
-  Buffer b = buffer_new(a, (size_t)n * type_size(f64));
-  fill_random(f64, b.p, n, stream);
+static inline Buffer random_buffer(Arena *a, GemmType t, int64_t n, uint64_t stream) {
+  Buffer b = buffer_new(a, (size_t)n * type_size(t));
+  fill_random(t, b.p, n, stream);
   return b;
 }
 

@@ -9,6 +9,7 @@ etalon_test(NAME kernels_optimizer KIND unit LIBS kernels base)
 etalon_test(NAME kernels_xent KIND unit LIBS kernels base)
 etalon_test(NAME kernels_route KIND unit LIBS kernels base)
 etalon_test(NAME kernels_attention KIND unit LIBS kernels base)
+etalon_test(NAME kernels_bf16 KIND unit LIBS kernels base)
 # Three threads on fewer cores must not spin while they wait.
 foreach(name math_f32 math_f64 rows optimizer xent route attention)
   set_property(TEST kernels_${name} APPEND PROPERTY ENVIRONMENT OMP_WAIT_POLICY=passive)

@@ -23,7 +23,7 @@ static void problem_open(Fix *f, Problem *p, const uint64_t *tag) {
   view_make(&p->view, p->length, p->n_seq, p->tokens ? p->tokens : 1000, 0);
   if (p->docs) view_documents(&p->view, p->docs);
   p->qs = shards_all(p->q_blocks, p->heads, p->D), p->ks = shards_all(p->kv_blocks, p->kv_heads, p->D);
-  p->args = (AttnArgs){p->qs, p->ks, p->D, p->window, 1 / sqrt(p->D)};
+  p->args = (AttnArgs){.q = p->qs, .kv = p->ks, .head_dim = p->D, .window = p->window, .scale = 1 / sqrt(p->D)};
   int64_t T = p->view.v.n_token, nq = T * p->heads * p->D, nk = T * p->kv_heads * p->D;
   p->q = fix_zeros(f, nq), p->d_o = fix_zeros(f, nq), p->k = fix_zeros(f, nk), p->v = fix_zeros(f, nk);
   fill(f, p->q, p->heads * p->D, &p->view, tag, 1), fill(f, p->d_o, p->heads * p->D, &p->view, tag, 2);

@@ -6,11 +6,14 @@ enum { N_GROUP = 6, N_EXPERT = 7 };
 
 typedef struct Case {
   const char *provider;
-  bool f64, trans, blocked;
+  GemmType type;
+  bool trans, blocked, y_real;
   LinMode mode;
   int64_t n_fixed;
   Shards cut;
 } Case;
+
+static GemmType y_type(const Case *k) { return k->y_real ? sum_type(k->type) : k->type; }
 
 typedef struct Rig {
   Arena arena;
@@ -42,6 +45,7 @@ static LinArgs args_of(const Rig *t) {
                    .trans = t->k.trans,
                    .n_fixed = t->k.n_fixed,
                    .cut = t->k.cut,
+                   .y_real = t->k.y_real,
                    .w = {.data = t->w.p, .expert_stride = t->expert_stride, .offset = t->offset}};
 }
 
@@ -56,10 +60,10 @@ static void open_rig(Rig *t, Case k) {
     at += shard_width(&k.cut, k.cut.first + j) * k.n_fixed + 3;
   }
   t->expert_stride = at + 5;
-  t->w = random_buffer(&t->arena, k.f64, N_EXPERT * t->expert_stride, 11);
-  t->x = random_buffer(&t->arena, k.f64, n * (k.mode == LIN_MAP ? k.n_fixed : total), 12);
+  t->w = random_buffer(&t->arena, k.type, N_EXPERT * t->expert_stride, 11);
+  t->x = random_buffer(&t->arena, k.type, n * (k.mode == LIN_MAP ? k.n_fixed : total), 12);
   t->n_root = k.mode == LIN_MAP ? 1 : linear_roots(&(LinArgs){.cut = k.cut}, t->root);
-  t->y = buffer_new(&t->arena, (size_t)(n * (k.mode == LIN_MAP ? total : t->n_root * k.n_fixed)) * type_size(k.f64));
+  t->y = buffer_new(&t->arena, (size_t)(n * (k.mode == LIN_MAP ? total : t->n_root * k.n_fixed)) * type_size(y_type(&k)));
 }
 
 static void close_rig(Rig *t) {
@@ -69,7 +73,7 @@ static void close_rig(Rig *t) {
 }
 
 static void run_linear(Rig *t, const Rows *rows, const void *x, void *y, int threads) {
-  const Kernels *kernels = t->k.f64 ? &kernels_cpu_f64 : &kernels_cpu_f32;
+  const Kernels *kernels = kernels_of(t->k.type);
   KCtx c = {.threads = threads, .gemm = t->g};
   LinArgs a = args_of(t);
   kernels->linear_prepare(&c, &a, rows, NULL, 0, true);
@@ -91,8 +95,8 @@ static double chain(const Rig *t, int64_t r, int expert, int j, int64_t i, doubl
           w0 = expert * t->expert_stride + t->offset[j];
   double sum = 0;
   for (int64_t q = 0; q < in; q++) {
-    double x = get(k->f64, t->x.p, x0 + r * in + q), w = get(k->f64, t->w.p, w0 + (k->trans ? i * in + q : q * out + i));
-    sum = fused(k->f64, x, w, sum);
+    double x = get(k->type, t->x.p, x0 + r * in + q), w = get(k->type, t->w.p, w0 + (k->trans ? i * in + q : q * out + i));
+    sum = fused(k->type, x, w, sum);
     *size += fabs(x * w);
   }
   return sum;
@@ -111,16 +115,17 @@ static double tree(const Rig *t, TreeNode root, int64_t r, int expert, int64_t i
   for (; n > 1; n = (n + 1) / 2)
     for (int b = 0; b < n; b += 2) {
       bool pair = b + 1 < n && here[b + 1];
-      v[b / 2] = !pair ? v[b] : here[b] ? sum2(t->k.f64, v[b], v[b + 1]) : v[b + 1];
+      v[b / 2] = !pair ? v[b] : here[b] ? sum2(t->k.type, v[b], v[b + 1]) : v[b + 1];
       here[b / 2] = here[b] || pair;
     }
   return v[0];
 }
 
 static void check_element(const Rig *t, int64_t at, double want, double size) {
-  double got = get(t->k.f64, t->y.p, at);
-  bool exact = t->k.f64 || strcmp(t->k.provider, "plain") == 0;
-  if (exact ? got != want : !(fabs(got - want) <= 1e-5 * size))
+  double got = get(y_type(&t->k), t->y.p, at);
+  bool exact = t->k.type == GEMM_F64 || strcmp(t->k.provider, "plain") == 0, rounds = y_type(&t->k) == GEMM_BF16;
+  if (rounds && exact) want = round_bf16(want);
+  if (exact ? got != want : !(fabs(got - want) <= 1e-5 * size + (rounds ? 0x1p-8 * fabs(want) : 0)))
     fail_msg("%s: element %ld is %.17g, expected %.17g", t->k.provider, (long)at, got, want);
 }
 
@@ -128,11 +133,16 @@ static void check_row(const Rig *t, int64_t r, int expert) {
   const Case *k = &t->k;
   double size = 0;
   for (int p = 0; p < t->n_root && k->mode == LIN_REDUCE; p++)
-    for (int64_t i = 0; i < k->n_fixed; i++, size = 0)
-      check_element(t, (p * t->rows.n_row + r) * k->n_fixed + i, tree(t, t->root[p], r, expert, i, &size), size);
+    for (int64_t i = 0; i < k->n_fixed; i++, size = 0) {
+      double want = tree(t, t->root[p], r, expert, i, &size);
+      check_element(t, (p * t->rows.n_row + r) * k->n_fixed + i, want, size);
+    }
   for (int j = 0; j < k->cut.count && k->mode == LIN_MAP; j++) {
     int64_t width = shard_width(&k->cut, k->cut.first + j), y0 = t->rows.n_row * shard_local(&k->cut, k->cut.first + j) + r * width;
-    for (int64_t i = 0; i < width; i++, size = 0) check_element(t, y0 + i, chain(t, r, expert, j, i, &size), size);
+    for (int64_t i = 0; i < width; i++, size = 0) {
+      double want = chain(t, r, expert, j, i, &size);
+      check_element(t, y0 + i, want, size);
+    }
   }
 }
 
@@ -145,16 +155,22 @@ static const Shards cuts[] = {
     {.n = 3, .first = 1, .count = 0, .units = 9, .unit = 1},
 };
 
+static const struct {
+  GemmType type;
+  bool y_real;
+} types[] = {{GEMM_F32, false}, {GEMM_F64, true}, {GEMM_BF16, false}, {GEMM_BF16, true}};
+
 static Case case_of(int i) {
   return (Case){.provider = i & 1 ? "auto" : "plain",
-                .f64 = i & 2,
-                .trans = i & 4,
-                .blocked = i & 8,
-                .mode = i & 16 ? LIN_REDUCE : LIN_MAP,
+                .trans = i & 2,
+                .blocked = i & 4,
+                .mode = i & 8 ? LIN_REDUCE : LIN_MAP,
                 .n_fixed = 23,
-                .cut = cuts[i / 32]};
+                .type = types[i / 16 % 4].type,
+                .y_real = types[i / 16 % 4].y_real,
+                .cut = cuts[i / 64]};
 }
-enum { N_CASE = 32 * 6 };
+enum { N_CASE = 64 * 6 };
 
 static void products_equal_loops(void **state) {
   (void)state;
@@ -184,8 +200,9 @@ static void threads_change_no_bit(void **state) {
 }
 
 /* Copies row `from` of a shard-major matrix of n_from rows to row `to` of one of n_to rows. */
-static void move_row(const Rig *t, bool cut, char *to, int64_t n_to, int64_t r_to, const char *from, int64_t n_from, int64_t r_from) {
-  size_t z = type_size(t->k.f64);
+static void move_row(const Rig *t, GemmType type, bool cut, char *to, int64_t n_to, int64_t r_to, const char *from, int64_t n_from,
+                     int64_t r_from) {
+  size_t z = type_size(type);
   const Shards *s = &t->k.cut;
   for (int j = 0; j < (cut ? s->count : 1); j++) {
     int64_t width = cut ? shard_width(s, s->first + j) : t->k.n_fixed, base = cut ? shard_local(s, s->first + j) : 0;
@@ -212,9 +229,9 @@ static void rows_do_not_see_each_other(void **state) {
     char *x = arena_alloc(&t.arena, t.x.n, 1), *y = arena_alloc(&t.arena, t.y.n, 1), *want = arena_alloc(&t.arena, t.y.n, 1);
     for (int g = 0; g < N_GROUP; g++)
       for (int64_t r = n[g] - 1; r >= 0; r--, row++) {
-        move_row(&t, k.mode == LIN_REDUCE, x, some, row, t.x.p, all, t.group[g].row + 3 * r);
+        move_row(&t, k.type, k.mode == LIN_REDUCE, x, some, row, t.x.p, all, t.group[g].row + 3 * r);
         for (int p = 0; p < planes; p++)
-          move_row(&t, k.mode == LIN_MAP, want, some, p * some + row, t.y.p, all, p * all + t.group[g].row + 3 * r);
+          move_row(&t, y_type(&k), k.mode == LIN_MAP, want, some, p * some + row, t.y.p, all, p * all + t.group[g].row + 3 * r);
       }
     run_linear(&t, &less, x, y, 2);
     assert_memory_equal(y, want, t.y.n / (size_t)all * (size_t)some);
@@ -228,26 +245,31 @@ static void ranks_give_the_bits_of_one(void **state) {
   (void)state;
   const Shards all[] = {{5, 0, 5, 21, 2}, {8, 0, 8, 5, 4}, {13, 0, 13, 40, 1}, {2, 0, 2, 12, 2}};
   const int rank_counts[] = {2, 3, 5};
-  for (int i = 0; i < 4 * 3 * 4; i++) {
-    int ranks = rank_counts[i / 4 % 3], n_plane = 0, at = 0;
-    Case k = {.provider = i & 1 ? "auto" : "plain", .f64 = i & 2, .trans = i & 1, .blocked = i / 4 & 1, .mode = LIN_REDUCE, .n_fixed = 23};
-    k.cut = all[i / 12];
+  for (int i = 0; i < 6 * 3 * 4; i++) {
+    int ranks = rank_counts[i / 6 % 3], n_plane = 0, at = 0;
+    Case k = {.provider = i & 1 ? "auto" : "plain",
+              .type = (GemmType)(i / 2 % 3),
+              .trans = i & 1,
+              .blocked = i / 6 & 1,
+              .mode = LIN_REDUCE,
+              .n_fixed = 23};
+    k.cut = all[i / 18];
     Rig t, p;
     open_rig(&t, k);
     run_linear(&t, &t.rows, t.x.p, t.y.p, 2);
-    const Kernels *kernels = k.f64 ? &kernels_cpu_f64 : &kernels_cpu_f32;
-    size_t z = type_size(k.f64);
+    const Kernels *kernels = kernels_of(k.type);
+    size_t z = type_size(k.type), plane_bytes = t.y.n / z * type_size(sum_type(k.type));
     const void *plane[64];
     TreeNode node[64];
     for (int r = 0; r < ranks; r++) {
       Shards own = {k.cut.n, at, k.cut.n * (r + 1) / ranks - at, k.cut.units, k.cut.unit};
       int n = linear_roots(&(LinArgs){.cut = own}, node + n_plane);
-      char *y = arena_alloc(&t.arena, (size_t)n * t.y.n, 64);
+      char *y = arena_alloc(&t.arena, (size_t)n * plane_bytes, 64);
       p = t; /* the arena with it: nothing else is taken from either while the rank runs */
-      p.k.cut = own;
+      p.k.cut = own, p.k.y_real = true;
       memcpy(p.offset, t.offset + at, (size_t)own.count * sizeof *p.offset);
       run_linear(&p, &t.rows, t.x.p + (size_t)(t.rows.n_row * shard_begin(&k.cut, at)) * z, n ? y : NULL, 1 + r % 3);
-      for (int j = 0; j < n; j++) plane[n_plane++] = y + (size_t)j * t.y.n;
+      for (int j = 0; j < n; j++) plane[n_plane++] = y + (size_t)j * plane_bytes;
       at = k.cut.n * (r + 1) / ranks;
     }
     char *y = arena_alloc(&t.arena, t.y.n, 64);
@@ -257,8 +279,9 @@ static void ranks_give_the_bits_of_one(void **state) {
       kernels->tree_merge(&(KCtx){.threads = threads}, y, plane, node, n_plane, 1, n, n, n);
       assert_memory_equal(y, t.y.p, t.y.n);
     }
-    kernels->tree_merge(&(KCtx){.threads = 1}, (void *)plane[0], plane, node, n_plane, t.rows.n_row, 23, 23, 23); /* in place, by rows */
-    assert_memory_equal(plane[0], t.y.p, t.y.n);
+    void *rows = k.type == GEMM_BF16 ? y : (void *)(uintptr_t)plane[0]; /* in place, where that may be */
+    kernels->tree_merge(&(KCtx){.threads = 1}, rows, plane, node, n_plane, t.rows.n_row, 23, 23, 23);
+    assert_memory_equal(rows, t.y.p, t.y.n);
     close_rig(&t);
   }
 }
