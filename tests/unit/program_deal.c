@@ -39,7 +39,7 @@ static void sequences_are_dealt_once(void **state) {
 /* Every token of a micro-batch is in exactly one rank's own view, its window is whole, and the larger views are unions of the smaller ones. */
 static void check_views(const Deal *d, Arena *a, int mb, int64_t S) {
   int64_t n_seq = deal_share(d, 0, mb).n;
-  int *owned = ARENA_NEW(a, int, n_seq * S + 1), *in_tp = ARENA_NEW(a, int, n_seq * S + 1);
+  int *owned = ARENA_NEW(a, int, n_seq *S + 1), *in_tp = ARENA_NEW(a, int, n_seq *S + 1);
   for (int cp = 0; cp < d->n_cp; cp++)
     for (int tp = 0; tp < d->n_tp; tp++) {
       DealMb m = deal_mb(d, a, (DealPlace){0, cp, tp}, mb);
@@ -64,7 +64,8 @@ static void check_views(const Deal *d, Arena *a, int mb, int64_t S) {
       assert_int_equal(m.view[VIEW_SEQ].n_token, n_seq * S);
       assert_int_equal(m.tp_row[tp + 1] - m.tp_row[tp], m.view[VIEW_OWN].n_token);
       assert_int_equal(m.tp_row[d->n_tp], m.view[VIEW_TP].n_token);
-      for (int64_t t = 0; t < m.view[VIEW_OWN].n_token; t++) assert_int_equal(m.view[VIEW_TP].position[m.tp_row[tp] + t], m.view[VIEW_OWN].position[t]);
+      for (int64_t t = 0; t < m.view[VIEW_OWN].n_token; t++)
+        assert_int_equal(m.view[VIEW_TP].position[m.tp_row[tp] + t], m.view[VIEW_OWN].position[t]);
       for (int s = 0; s < m.n_cp_segment; s++)
         for (int64_t t = 0; t < m.cp_segment[s].n && m.cp_segment[s].cp == cp; t++)
           assert_int_equal(m.view[VIEW_TP].position[m.cp_segment[s].tp_row + t], (m.cp_segment[s].seq_row + t) % S);
