@@ -3,8 +3,9 @@
 string(REPLACE ";" " " five_mpirun "${ETALON_MPIRUN}")
 set(five_dir ${CMAKE_SOURCE_DIR}/tests/parity)
 set(five_kind_five parity)
+set(five_kind_five_corners parity)
 set(five_kind_five_wide full)
-foreach(table five five_wide)
+foreach(table five five_corners five_wide)
   etalon_test(NAME parity_${table} KIND ${five_kind_${table}} RANKS 2 TIMEOUT 600
     COMMAND ${five_dir}/parity.sh $<TARGET_FILE:etalon> "${five_mpirun}" ${five_dir}/${table}.table ${CMAKE_BINARY_DIR}/parity/${table})
 endforeach()
