@@ -294,18 +294,22 @@ static void lower_weights(Lower *l, int chunk, int mb) {
 }
 
 /* ---- once per step ------------------------------------------------------------------------------------------------------------------ */
+void step_state_bytes(const ParamSet *ps, int rank, ParamGroupId g, const Numerics *num, bool zero1, bool zero3, size_t bytes[N_STATE]) {
+  size_t real = dtype_size(num->real), acc = num->exact ? sizeof(uint64_t) : real;
+  int n = mesh_group_size(ps->mesh, pgroup_axes(g)), self = mesh_group_self(ps->mesh, rank, pgroup_axes(g));
+  int64_t bound[n + 1];
+  params_bounds(ps, g, n, bound);
+  size_t own = (size_t)(zero1 ? bound[self + 1] - bound[self] : bound[n]), held = zero3 && g != PGROUP_MIRROR ? own : (size_t)ps->n_flat[g];
+  bytes[STATE_WEIGHT] = held * real, bytes[STATE_ACCUM] = held * acc, bytes[STATE_M] = bytes[STATE_V] = own * real;
+}
+
 static void lower_states(Lower *l) {
   static const char *const state[N_STATE] = {"weights", "gradients", "moment1", "moment2"};
   const ParamSet *ps = l->s->p->params;
   Step *s = l->s;
-  size_t real = dtype_size(s->p->num.real), acc = s->p->num.exact ? sizeof(uint64_t) : real;
   for (int g = 0; g < N_PGROUP; g++) {
-    int n = mesh_group_size(ps->mesh, pgroup_axes(g)), self = mesh_group_self(ps->mesh, ps->rank, pgroup_axes(g));
-    int64_t *bound = ARENA_NEW(ps->arena, int64_t, n + 1);
-    params_bounds(ps, g, n, bound);
-    size_t own = (size_t)(l->o->zero1 ? bound[self + 1] - bound[self] : bound[n]);
-    size_t held = l->o->zero3 && g != PGROUP_MIRROR ? own : (size_t)ps->n_flat[g];
-    const size_t bytes[N_STATE] = {held * real, held * acc, own * real, own * real};
+    size_t bytes[N_STATE];
+    step_state_bytes(ps, ps->rank, g, &s->p->num, l->o->zero1, l->o->zero3, bytes);
     for (int k = 0; k < N_STATE; k++)
       s->state[g][k] = buf_new(s, (Buf){.label = arena_printf(ps->arena, "%s.%s", state[k], pgroup_name(g)), .kind = BUF_STATE, .region = REGION_P, .val = NO_VAL,
                                         .mb = -1, .bytes = bytes[k]});

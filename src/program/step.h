@@ -90,6 +90,8 @@ typedef struct StepOptions {
 } StepOptions;
 
 void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, const Schedule *sched, const StepOptions *o);
+/* Bytes of a parameter group's fixed buffers on a rank whose flat arrays are as long as those of `ps`. */
+void step_state_bytes(const ParamSet *ps, int rank, ParamGroupId g, const Numerics *num, bool zero1, bool zero3, size_t bytes[N_STATE]);
 const char *ins_name(const Step *s, const Ins *i, char *buf, size_t size);       /* "L03.moe.gate/dW mb2": stable, used by logs, errors and traces */
 void   step_print(const Step *s, FILE *f);
 size_t buf_bytes(const Step *s, const Buf *b, const DealMb *mb, const int64_t *n_row /* [n_guard] */);   /* bytes really used; mb: [n_mb] */

@@ -33,39 +33,38 @@ static const char *schedule_name(const Config *c, bool train) {
   return train ? name[c->schedule.name] : "forward";
 }
 
-static const Program **build_programs(Job *j, JobStep *s, int64_t n_token) {
-  int pp = j->mesh.size[AXIS_PP], stage = mesh_coord(&j->mesh, j->rank, AXIS_PP), n_chunk = j->n_virtual / pp;
-  const Program **chunk = ARENA_NEW(j->arena, const Program *, n_chunk);
+static void build_programs(Job *j, JobStep *s, int64_t n_token) {
+  int pp = j->mesh.size[AXIS_PP], stage = mesh_coord(&j->mesh, j->rank, AXIS_PP);
+  s->n_chunk = j->n_virtual / pp;
+  s->chunk = ARENA_NEW(j->arena, const Program *, s->n_chunk);
   Dims dims = model_dims(j->c, &j->mesh, j->rank, &s->deal);
   Numerics num = numerics(j, n_token);
-  s->program = ARENA_NEW(j->arena, Program, n_chunk);
-  for (int c = 0; c < n_chunk; c++) {
+  s->program = ARENA_NEW(j->arena, Program, s->n_chunk);
+  for (int c = 0; c < s->n_chunk; c++) {
     int v = c * pp + stage;
     program_open(&s->program[c], j->arena, &j->mesh, j->rank, &dims, &num, &j->params);
     model_build(&s->program[c], j->c, j->model, &j->span[v], v, j->n_virtual);
-    chunk[c] = &s->program[c];
+    s->chunk[c] = &s->program[c];
   }
-  return chunk;
 }
 
-static bool step_build(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, bool train, Err *e) {
+static bool step_declare(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, bool train, Err *e) {
   const Config *c = j->c;
   Arena *a = j->arena;
-  int pp = j->mesh.size[AXIS_PP], n_chunk = j->n_virtual / pp;
+  int pp = j->mesh.size[AXIS_PP];
   s->deal = deal_make(n_seq, c->data.seq_length, c->train.micro_batch_size, window(c), &j->mesh);
-  const Program **chunk = build_programs(j, s, n_token);
-  TRY(schedule_build(&s->sched, a, schedule_name(c, train), pp, mesh_coord(&j->mesh, j->rank, AXIS_PP), s->deal.n_mb, n_chunk, e));
+  build_programs(j, s, n_token);
+  TRY(schedule_build(&s->sched, a, schedule_name(c, train), pp, mesh_coord(&j->mesh, j->rank, AXIS_PP), s->deal.n_mb, s->n_chunk, e));
   int64_t n_input = 0;
   s->mb = ARENA_NEW(a, DealMb, s->deal.n_mb);
   for (int mb = 0; mb < s->deal.n_mb; mb++) s->mb[mb] = deal_mb(&s->deal, a, j->place, mb), n_input += s->mb[mb].view[VIEW_TP].n_token;
   DType real = job_dtype(c);
-  bool ends = chunk[0]->virtual_stage == 0 || chunk[n_chunk - 1]->virtual_stage == j->n_virtual - 1;
-  StepOptions o = {.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, real),
+  bool ends = s->chunk[0]->virtual_stage == 0 || s->chunk[s->n_chunk - 1]->virtual_stage == j->n_virtual - 1;
+  s->options = (StepOptions){.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, real),
                    .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .mb = &s->mb[0], .n_input = n_input,
                    .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
                    .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
                    .optimizer_work = exec_optimizer_work(&j->params, real), .reduce_work = exec_reduce_work(&j->params)};
-  step_lower(&s->step, a, chunk, n_chunk, &s->sched, &o);
   return true;
 }
 
@@ -75,7 +74,7 @@ static int64_t eval_sequences(const Config *c, int64_t n_valid_seq) {
   return n_valid_seq < most ? n_valid_seq : most;
 }
 
-bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e) {
+bool job_declare(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e) {
   *j = (Job){.arena = a, .c = c, .rank = rank, .device = device, .has_eval = n_valid_seq > 0};
   TRY(mesh_init(&j->mesh, world, (int)c->layout.pp, (int)c->layout.dp, (int)c->layout.cp, (int)c->layout.tp, (int)c->layout.ep, (int)c->layout.etp, e));
   j->place = deal_place(&j->mesh, rank);
@@ -84,12 +83,24 @@ bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *de
   TRY(model_stages(c, j->n_virtual, j->span, e));
   params_open(&j->params, a, &j->mesh, rank);
   j->model = model_declare(&j->params, c, j->span, j->n_virtual);
-  TRY(step_build(j, &j->train, c->train.global_batch_size, c->train.global_batch_size * c->data.seq_length, true, e));
-  if (j->has_eval) TRY(step_build(j, &j->eval, eval_sequences(c, n_valid_seq), n_valid_seq * c->data.seq_length, false, e));
+  TRY(step_declare(j, &j->train, c->train.global_batch_size, c->train.global_batch_size * c->data.seq_length, true, e));
+  if (j->has_eval) TRY(step_declare(j, &j->eval, eval_sequences(c, n_valid_seq), n_valid_seq * c->data.seq_length, false, e));
+  return true;
+}
+
+static void lower(Job *j, JobStep *s) { step_lower(&s->step, j->arena, s->chunk, s->n_chunk, &s->sched, &s->options); }
+void job_lower(Job *j) {
   Step *step[2] = {&j->train.step, &j->eval.step};
-  int n = j->has_eval ? 2 : 1;
-  plan_memory(&j->mem, a, step, n);
-  return plan_check_limits(&j->mem, a, step, n, (size_t)c->memory.device_limit, (size_t)c->memory.host_limit, e);
+  lower(j, &j->train);
+  if (j->has_eval) lower(j, &j->eval);
+  plan_memory(&j->mem, j->arena, step, j->has_eval ? 2 : 1);
+}
+
+bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e) {
+  TRY(job_declare(j, a, c, world, rank, device, n_valid_seq, e));
+  job_lower(j);
+  Step *step[2] = {&j->train.step, &j->eval.step};
+  return plan_check_limits(&j->mem, a, step, j->has_eval ? 2 : 1, (size_t)c->memory.device_limit, (size_t)c->memory.host_limit, e);
 }
 
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e) {

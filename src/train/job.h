@@ -10,7 +10,12 @@
 #include "plan/plan.h"
 #include "schedule/schedule.h"
 
-typedef struct JobStep { Deal deal; Program *program /* [n_chunk] */; Schedule sched; Step step; DealMb *mb /* [n_mb] */; } JobStep;
+typedef struct JobStep {
+  Deal deal; Program *program /* [n_chunk] */; const Program **chunk; int n_chunk;
+  Schedule sched; StepOptions options;
+  Step step;                        /* after job_lower */
+  DealMb *mb /* [n_mb] */;
+} JobStep;
 typedef struct Job {
   Arena *arena;
   const Config *c;
@@ -25,6 +30,9 @@ typedef struct Job {
 
 /* n_valid_seq: validation sequences (0: no evaluation step). ERR_CONFIG, ERR_MEMORY. The device must be open (workspace sizes are its kernels'). */
 bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e);
+/* Its two halves: programs and everything else that the list follows from; the list and its memory, without a look at the limits. */
+bool job_declare(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e);
+void job_lower(Job *j);
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e);
 DType job_dtype(const Config *c);          /* of activations and of the weights of products */
 DType job_real(const Config *c);           /* of sums, masters, moments, gradients: FP32 where job_dtype is BF16 */
