@@ -10,7 +10,24 @@
 
 #include "base/err.h"
 
-enum { ARENA_ALIGN = 64, ARENA_GIVE_BACK = 1 << 20 };
+/* With AddressSanitizer every allocation has a forbidden zone behind it. Small arenas are not guarded: they may lie on the stack. */
+#if defined(__SANITIZE_ADDRESS__)
+#define ARENA_GUARDED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ARENA_GUARDED 1
+#endif
+#endif
+#ifdef ARENA_GUARDED
+#include <sanitizer/asan_interface.h>
+enum { RED_ZONE = 64 };
+#else
+#define ASAN_POISON_MEMORY_REGION(p, n)   ((void)(p), (void)(n))
+#define ASAN_UNPOISON_MEMORY_REGION(p, n) ((void)(p), (void)(n))
+enum { RED_ZONE = 0 };
+#endif
+
+enum { ARENA_ALIGN = 64, ARENA_GIVE_BACK = 1 << 20, ARENA_LEAST_GUARDED = 1 << 16 };
 
 void arena_open(Arena *a, const char *name, size_t cap) {
   CHECK(cap > 0, "arena %s: capacity 0", name);
@@ -20,6 +37,7 @@ void arena_open(Arena *a, const char *name, size_t cap) {
 }
 
 void arena_close(Arena *a) {
+  ASAN_UNPOISON_MEMORY_REGION(a->base, a->used);
   if (a->base) CHECK(munmap(a->base, a->cap) == 0, "arena %s: munmap: %s", a->name, strerror(errno));
   *a = (Arena){0};
 }
@@ -31,7 +49,9 @@ void *arena_alloc(Arena *a, size_t n, size_t size) {
   CHECK(fits, "arena %s is full: %zu elements of %zu bytes wanted, %zu of %zu bytes free", a->name, n, size, a->cap - a->used, a->cap);
   void *p = a->base + a->used;
   size_t end = a->used + bytes, pad = (ARENA_ALIGN - end % ARENA_ALIGN) % ARENA_ALIGN;
+  if (a->cap >= ARENA_LEAST_GUARDED) pad += RED_ZONE;
   a->used = pad <= a->cap - end ? end + pad : a->cap;
+  if (a->cap >= ARENA_LEAST_GUARDED) ASAN_POISON_MEMORY_REGION(a->base + end, a->used - end);
   return p;
 }
 
@@ -54,6 +74,7 @@ ArenaMark arena_mark(const Arena *a) { return a->used; }
 void arena_release(Arena *a, ArenaMark m) {
   CHECK(m <= a->used, "arena %s: mark %zu lies beyond %zu", a->name, m, a->used);
   size_t page = (size_t)sysconf(_SC_PAGESIZE), from = m, n = a->used - m;
+  ASAN_UNPOISON_MEMORY_REGION(a->base + m, n);
   if (n >= ARENA_GIVE_BACK) { /* whole pages go back to the system and come again as zeros */
     size_t first = (from + page - 1) / page * page, last = a->used / page * page;
     memset(a->base + from, 0, first - from);

@@ -16,20 +16,18 @@ struct CkptTask {
   atomic_bool done;
 };
 
-static size_t align_up(size_t n) { return (n + 63) / 64 * 64; }
-static size_t piece_bytes(const CkptSet *s, const CkptPiece *p) {
-  return align_up((size_t)(p->n_row * p->n_col) * dtype_size(s->tensor[p->tensor].dtype));
+enum { LINE = 64 };
+static size_t align_up(size_t n) { return (n + LINE - 1) / LINE * LINE; }
+static size_t place_bytes(size_t data, int64_t n_piece) { return align_up(data) + LINE * (size_t)n_piece; }
+
+size_t ckpt_room_bytes(size_t data, int64_t n_piece, int64_t n_tensor) {
+  return place_bytes(data, n_piece) + LIST_BYTES * (size_t)(n_piece + n_tensor) + ROOM_BYTES;
 }
 
 /* The data's place comes first and stays, so that its pages are there when the next save needs them. */
-void ckpt_room_open(CkptRoom *r, const CkptSet *set, int n_set) {
-  *r = (CkptRoom){.bytes = ROOM_BYTES};
-  for (int i = 0; i < n_set; i++) {
-    r->bytes += LIST_BYTES * (size_t)(set[i].n_tensor + set[i].n_piece);
-    for (int k = 0; k < set[i].n_piece; k++) r->data += piece_bytes(&set[i], &set[i].piece[k]);
-  }
-  r->bytes += r->data;
-  arena_open(&r->arena, "copy for a checkpoint", r->bytes);
+void ckpt_room_open(CkptRoom *r, size_t data, int64_t n_piece, int64_t n_tensor) {
+  *r = (CkptRoom){.data = place_bytes(data, n_piece)};
+  arena_open(&r->arena, "copy for a checkpoint", ckpt_room_bytes(data, n_piece, n_tensor));
   arena_alloc(&r->arena, r->data, 1);
 }
 
@@ -41,11 +39,11 @@ static void copy_pieces(Save *s, const CkptSet *set, CkptRoom *room) {
     CkptPiece *piece = ARENA_NEW(s->scratch, CkptPiece, set[i].n_piece);
     for (int k = 0; k < set[i].n_piece; k++) {
       const CkptPiece *p = &set[i].piece[k];
-      size_t n = piece_bytes(&set[i], p);
+      size_t bytes = (size_t)(p->n_row * p->n_col) * dtype_size(set[i].tensor[p->tensor].dtype), n = align_up(bytes);
       CHECK(at + n <= room->data, "a checkpoint's copy has room for %zu bytes", room->data);
       piece[k] = *p;
       piece[k].data = room->arena.base + at;
-      memcpy(piece[k].data, p->data, (size_t)(p->n_row * p->n_col) * dtype_size(set[i].tensor[p->tensor].dtype));
+      memcpy(piece[k].data, p->data, bytes);
       at += n;
     }
     s->set[i].piece = piece;

@@ -42,9 +42,10 @@ bool ckpt_save(World *w, Arena *scratch, const char *dir, const CkptMeta *m, con
  * messages; ranks agree when ckpt_task_poll is called. The file has the same bytes as ckpt_save's. Between begin and the end of the task no other
  * function of this header may be called. Not for compressed checkpoints (CHECK). */
 typedef struct CkptTask CkptTask;
-/* Memory for the copies of one rank, used again by each save. bytes: all of it, lists included. */
-typedef struct CkptRoom { Arena arena; size_t bytes, data; } CkptRoom;
-void ckpt_room_open(CkptRoom *r, const CkptSet *set, int n_set);      /* set: of the sizes that will be saved */
+/* Memory for the copies of one rank, used again by each save. data: bytes of all pieces; n_piece, n_tensor: at most, over all sets. */
+typedef struct CkptRoom { Arena arena; size_t data; } CkptRoom;
+size_t ckpt_room_bytes(size_t data, int64_t n_piece, int64_t n_tensor);
+void ckpt_room_open(CkptRoom *r, size_t data, int64_t n_piece, int64_t n_tensor);
 void ckpt_room_close(CkptRoom *r);
 /* Collective. What the room held is gone. CHECK: the pieces are not more than the room was opened for. */
 CkptTask *ckpt_task_begin(World *w, CkptRoom *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set, const CkptPolicy *p);

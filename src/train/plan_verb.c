@@ -4,6 +4,7 @@
 
 #include "data/data.h"
 #include "train/job.h"
+#include "train/saver.h"
 
 static bool routing_of(const char *name, Routing *out, Err *e) {
   static const struct {
@@ -67,7 +68,7 @@ static void print_traffic(const Job *j, Arena *a, Routing routing, FILE *out) {
             (unsigned long long)t.of[i].bytes, (unsigned long long)t.of[i].messages);
 }
 
-static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FILE *out) {
+static void print_rank(const Job *j, Arena *a, Routing routing, size_t copy, bool details, FILE *out) {
   int64_t *n_row = plan_routed(&j->train.step, a, &j->train.deal, (int)routing).n_row;
   FlopCount f = plan_flops(&j->train.step, j->train.mb, n_row);
   fprintf(out,
@@ -75,6 +76,7 @@ static void print_rank(const Job *j, Arena *a, Routing routing, bool details, FI
           "%d buffers\n",
           j->rank, j->mem.device, j->mem.bytes[REGION_P], j->mem.bytes[REGION_F], j->mem.bytes[REGION_W], j->mem.bytes[REGION_S],
           j->mem.host, f.model, f.forward, f.backward, j->train.step.n_ins, j->train.step.n_buf);
+  if (copy) fprintf(out, "rank %d: %zu more bytes of host memory for the copy of checkpoint.async\n", j->rank, copy);
   if (!details) return;
   Step *step[2] = {(Step *)(uintptr_t)&j->train.step, (Step *)(uintptr_t)&j->eval.step};
   plan_report_memory(&j->mem, a, step, j->has_eval ? 2 : 1, out);
@@ -100,8 +102,9 @@ bool plan_verb(Arena *a, const ConfigDoc *doc, const PlanArgs *args, FILE *out, 
   for (int rank = 0; rank < args->world && ok; rank++) {
     ArenaMark mark = arena_mark(a);
     Job j;
-    ok = job_plan(&j, a, &doc->c, args->world, rank, &device, n_valid, e);
-    if (ok) print_rank(&j, a, routing, rank == args->rank, out);
+    size_t copy = 0;
+    ok = job_plan(&j, a, &doc->c, args->world, rank, &device, n_valid, e) && saver_plan(&j, &copy, e);
+    if (ok) print_rank(&j, a, routing, copy, rank == args->rank, out);
     if (ok && args->print && rank == args->rank) step_print(&j.train.step, out);
     arena_release(a, mark);
   }

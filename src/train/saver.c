@@ -6,24 +6,47 @@ static CkptPolicy policy_of(const Config *c) {
   return (CkptPolicy){.keep_last = (int)c->checkpoint.keep_last, .compress = (int)c->checkpoint.compress};
 }
 
+/* What a rank owns, and into how many pieces that can fall at most. */
+typedef struct Owned {
+  size_t bytes;
+  int64_t n_piece, n_tensor;
+} Owned;
+static Owned owned_of(const Job *j) {
+  const ParamSet *ps = &j->params;
+  ArenaMark mark = arena_mark(j->arena);
+  Owned o = {.n_tensor = N_SAVED * (int64_t)ps->n_tensor};
+  for (int g = 0; g < N_PGROUP; g++) {
+    int n = mesh_group_size(&j->mesh, pgroup_axes(g)), self = mesh_group_self(&j->mesh, j->rank, pgroup_axes(g));
+    int64_t *bound = ARENA_NEW(j->arena, int64_t, n + 1);
+    params_bounds(ps, g, n, bound);
+    o.bytes += N_SAVED * (size_t)(bound[self + 1] - bound[self]) * dtype_size(job_dtype(j->c));
+    o.n_piece += 3 * N_SAVED * (int64_t)ps->n_seg[g];
+  }
+  arena_release(j->arena, mark);
+  return o;
+}
+
+bool saver_plan(const Job *j, size_t *bytes, Err *e) {
+  Owned o = owned_of(j);
+  *bytes = j->c->checkpoint.async ? ckpt_room_bytes(o.bytes, o.n_piece, o.n_tensor) : 0;
+  size_t limit = (size_t)j->c->memory.host_limit, all = j->mem.host + *bytes;
+  if (!limit || all <= limit) return true;
+  return err_set(e, ERR_MEMORY,
+                 "memory.host_limit: %zu bytes do not hold the copy of the state for checkpoint.async, %zu bytes, beside %zu others; the "
+                 "smallest that does: %zu, or set checkpoint.async: false",
+                 limit, *bytes, j->mem.host, all);
+}
+
 bool saver_open(Saver *s, World *w, Exec *x, const Job *j, const char *config_text, Metrics *m, int64_t saved_step, Err *e) {
   *s = (Saver){.world = w, .x = x, .job = j, .config_text = config_text, .metrics = m, .saved_step = saved_step};
-  if (!j->c->checkpoint.async) return true;
-  ArenaMark mark = arena_mark(j->arena);
-  StateSave now;
-  state_open_save(x, j, j->arena, config_text, 0, 0, &now);
-  ckpt_room_open(&s->room, now.set, N_SAVED);
-  arena_release(j->arena, mark);
-  size_t limit = (size_t)j->c->memory.host_limit, all = j->mem.host + s->room.bytes;
-  if (limit && all > limit)
-    err_set(
-        e, ERR_MEMORY,
-        "memory.host_limit: %zu bytes do not hold the copy of the state for checkpoint.async, %zu bytes, beside %zu others; the smallest "
-        "that does: %zu, or set checkpoint.async: false",
-        limit, s->room.bytes, j->mem.host, all);
+  size_t bytes;
+  saver_plan(j, &bytes, e);
   TRY(world_agree(w, e));
+  if (!bytes) return true;
+  Owned o = owned_of(j);
+  ckpt_room_open(&s->room, o.bytes, o.n_piece, o.n_tensor);
   log_line(m->log, "checkpoints are written in the background: %s of host memory per rank for a copy of the state",
-           bytes_text(j->arena, s->room.bytes));
+           bytes_text(j->arena, bytes));
   return true;
 }
 
@@ -79,5 +102,5 @@ bool saver_finish(Saver *s, Err *e) { return go_on(s, true, e); }
 
 void saver_close(Saver *s) {
   CHECK(!s->task, "a save is under way");
-  if (s->room.bytes) ckpt_room_close(&s->room);
+  if (s->room.data) ckpt_room_close(&s->room);
 }

@@ -12,7 +12,9 @@ typedef struct Saver {
   CkptTask *task; int64_t task_step; /* under way, or NULL */
 } Saver;
 
-/* saved_step: a step that is on disk already, or -1. ERR_MEMORY: the copy does not fit memory.host_limit. Collective. */
+/* Bytes of host memory beside the plan's for the copy of checkpoint.async; 0 without it. ERR_MEMORY: memory.host_limit does not hold both. */
+bool saver_plan(const Job *j, size_t *bytes, Err *e);
+/* saved_step: a step that is on disk already, or -1. ERR_MEMORY as saver_plan. Collective. */
 bool saver_open(Saver *s, World *w, Exec *x, const Job *j, const char *config_text, Metrics *m, int64_t saved_step, Err *e);
 /* Collective, all of them; ERR_CKPT. Saves the state as it is now; in the background: once a save that is under way is done, copies the state and goes on. */
 bool saver_save(Saver *s, int64_t step, int64_t consumed, Err *e);

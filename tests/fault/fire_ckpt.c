@@ -70,7 +70,11 @@ static bool save_behind(Fixture *f, const char *dir, int64_t step, int n_owner, 
   Model m = model_make(f, n_owner);
   CkptMeta meta = model_meta(step);
   CkptRoom room;
-  ckpt_room_open(&room, m.set, 2);
+  size_t bytes = 0;
+  for (int i = 0; i < 2; i++)
+    for (int k = 0; k < m.set[i].n_piece; k++)
+      bytes += (size_t)(m.set[i].piece[k].n_row * m.set[i].piece[k].n_col) * dtype_size(m.set[i].tensor[m.set[i].piece[k].tensor].dtype);
+  ckpt_room_open(&room, bytes, m.set[0].n_piece + m.set[1].n_piece, MODEL_TENSORS + 1);
   CkptTask *t = ckpt_task_begin(f->w, &room, dir, &meta, m.set, 2, &(CkptPolicy){0});
   for (int i = 0; i < 2; i++)
     for (int k = 0; k < m.set[i].n_piece; k++) {

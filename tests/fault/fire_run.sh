@@ -34,7 +34,7 @@ run 2 train.hang_seconds=0.5 train.train_iters=400 optimizer.lr_decay_iters=4 ch
 ended 'a run that takes its time' 0
 
 # ---- a rank that dies ---------------------------------------------------------------------------------------------------------------------
-ETALON_FAULT='exec.ins(statistics)@1:3=kill' run 2
+ETALON_FAULT='exec.ins(L00.attn.q mb0)@1:3=kill' run 2
 ended 'a rank is killed' 137
 [ "$(grep -acE '^(error|fatal)' log)" = 0 ] || complain 'a rank is killed: it could not have said that'
 goes_on 'a rank is killed' 2 2
