@@ -87,7 +87,9 @@ static void route_window(int32_t *idx, real *wt, int32_t *counts, const real *lo
     z += lse * lse;
   }
   if (!stat || !stat->word) return;
-  leaf_add_stat(stat, 0, (double)z, Z_COARSER, end - begin);
+  uint64_t unheard = 0;
+  StatSink z_sink = {stat->word, stat->shift, a->z_scale != 0 ? stat->fault : &unheard}; /* without a z-loss its size stops nothing */
+  leaf_add_stat(&z_sink, 0, (double)z, Z_COARSER, end - begin);
   for (int e = 0; e < E; e++) {
     __atomic_fetch_add(&stat->word[2 + e], (uint64_t)counts[e], __ATOMIC_RELAXED);
     leaf_add_stat(stat, 2 + E + e, (double)sum[e], 0, end - begin);

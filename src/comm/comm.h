@@ -50,7 +50,7 @@ void comm_allgather(World *w, AxisSet axes, void *data, const int64_t *bound, si
 void comm_exchange_rows(World *w, AxisSet axes, const void *send, const RowSeg *send_seg, int n_send, void *recv, const RowSeg *recv_seg, int n_recv, size_t row_bytes);
 
 /* Pipeline messages: a send that does not wait, told by its tag; `slot` (0 .. n_slot-1 of world_set_sends) is free again after comm_sent. Not collective. */
-void world_set_sends(World *w, Arena *a, int n_slot);
+void world_set_sends(World *w, Arena *a, int n_slot, int n_tag);      /* tags 0 .. n_tag-1; CHECK: the library has as many */
 void comm_send(World *w, AxisSet axes, int peer, int tag, const void *p, size_t bytes, int slot);
 void comm_sent(World *w, int slot);
 void comm_recv(World *w, AxisSet axes, int peer, int tag, void *p, size_t bytes);

@@ -182,10 +182,12 @@ bool exec_open(Exec **out, Arena *a, const ExecOptions *o, Err *e) {
   guard_paint(x->device, o->slab.device);
   for (int w = 0; w < EXEC_MAX_STEP; w++) open_step(x, a, w);
   open_groups(x, a, p->params);
-  int n_send = 0;
+  int n_send = 0, n_tag = 0;
   for (int w = 0; w < EXEC_MAX_STEP; w++)
     if (x->run[w].s && x->run[w].s->n_send > n_send) n_send = x->run[w].s->n_send;
-  world_set_sends(o->world, a, n_send);
+  for (int w = 0; w < EXEC_MAX_STEP; w++)
+    if (x->run[w].s && 2 * p->n_virtual * x->run[w].s->n_mb > n_tag) n_tag = 2 * p->n_virtual * x->run[w].s->n_mb;
+  world_set_sends(o->world, a, n_send, n_tag);
   x->env = (StepEnv){.k = x->k, .kctx = {.threads = o->device->threads, .gemm = o->device->gemm}, .world = o->world};
   prepare_gemm(x);
   const Step *s = x->run[EXEC_TRAIN].s ? x->run[EXEC_TRAIN].s : x->run[EXEC_EVAL].s;

@@ -13,7 +13,7 @@ static size_t n_blocks(const ParamSet *ps) {
   return (size_t)n;
 }
 
-/* Workspace of NORM: a chunk of gradients, squares per block of both groups, the outer tree's leaves. UPDATE uses the chunk. */
+/* Workspace of NORM: a chunk of gradients, squares per block of all groups, the outer tree's leaves. UPDATE uses the chunk. */
 size_t exec_optimizer_work(const ParamSet *ps, DType real) {
   return CHUNK * dtype_size(real) + (n_blocks(ps) + (size_t)ps->n_norm_leaf) * sizeof(double);
 }

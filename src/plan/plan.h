@@ -14,8 +14,8 @@ typedef struct MemPlan {
 
 /* Places every buffer of the steps that share one slab. Regions F, W, S of different steps overlap (they never run together); P and HOST are laid out alike. */
 void plan_memory(MemPlan *m, Arena *a, Step *const *step, int n_step);
-/* ERR_MEMORY: the limit, the smallest one that would do, the largest buffers. 0: no limit. */
-bool plan_check_limits(const MemPlan *m, Arena *a, Step *const *step, int n_step, size_t device_limit, size_t host_limit, Err *e);
+/* ERR_MEMORY: the limit, the smallest one that would do (need_device, need_host: the most that any rank needs), the largest buffers of this rank. 0: no limit. */
+bool plan_check_limits(const MemPlan *m, size_t need_device, size_t need_host, Arena *a, Step *const *step, int n_step, size_t device_limit, size_t host_limit, Err *e);
 
 /* What a run with these micro-batches and row counts touches, in bytes of whole lines, region by region: what exec measures on a painted slab.
  * mb [n_mb], n_row [n_guard] of step `s`; grown by each call of plan_touch. Lives in the arena. */

@@ -16,10 +16,11 @@ typedef struct ChunkState {
 } ChunkState;
 
 enum { GRAD_SENDS = SCHEDULE_GRAD_SENDS };
+enum { SENDS_OPEN = 4 };  /* unanswered messages on their way to a neighbour before the oldest is waited for */
 typedef struct Lower {
   Step *s; const StepOptions *o;
   ChunkState chunk[STEP_MAX_CHUNK];
-  int grad_event[GRAD_SENDS]; BufId grad_buf[GRAD_SENDS]; int n_grad_send;
+  int *open_event, most_open; BufId *open_buf; int n_open_send;      /* [most_open] */
 } Lower;
 
 enum { EVENT_STAT = DEVICE_MAX_EVENT - 1 };
@@ -155,6 +156,15 @@ static void lower_sent(Lower *l, int event, BufId b) {
   i->event = event, i->in[0] = b;
 }
 
+/* A message that no answer acknowledges: at most most_open are on their way. Several chunks send a whole group of micro-batches before the group's next chunk
+ * receives, so they may have two groups under way: fewer, and stages could wait for each other in a ring. */
+static void lower_send_bounded(Lower *l, int chunk, int mb, Cross c, BufId b) {
+  int slot = l->n_open_send++ % l->most_open;
+  if (l->n_open_send > l->most_open) lower_sent(l, l->open_event[slot], l->open_buf[slot]);
+  l->open_event[slot] = lower_send(l, chunk, mb, c, b);
+  l->open_buf[slot] = b;
+}
+
 /* ---- forward -------------------------------------------------------------------------------------------------------------------------- */
 static void lower_forward_op(Lower *l, int chunk, OpId op, int mb) {
   const Program *p = l->s->chunk[chunk];
@@ -186,6 +196,10 @@ static void lower_forward(Lower *l, int chunk, int mb, const Action *next) {
   for (OpId op = 0; op < p->n_op; op++) lower_forward_op(l, chunk, op, mb);
   if (p->send == NO_VAL) return;
   BufId out = *value_at(l, chunk, mb, p->send);
+  if (!l->o->train) {      /* nobody answers: what is on its way is bounded as gradients are */
+    lower_send_bounded(l, chunk, mb, CROSS_UP, out);
+    return;
+  }
   l->chunk[chunk].sent[mb] = lower_send(l, chunk, mb, CROSS_UP, out);
   l->chunk[chunk].sent_buf[mb] = out;
 }
@@ -255,20 +269,13 @@ static void lower_backward_op(Lower *l, int chunk, OpId op, int mb, bool weights
     return;
   }
   if (d->run[PASS_BWD_X]) {
-    Ins *i = emit_backward(l, chunk, op, PASS_BWD_X, mb, d->x_in, d->x_out, d_out);
+    Ins *i = emit_backward(l, chunk, op, PASS_BWD_X, mb, o->x_in, o->x_out, d_out);
     int guard = i->guard;
     for (int k = 0; k < o->n_in; k++) made[k] = i->d_in[k] = value_needs_grad(p, o->in[k]) ? value_buf(l, chunk, mb, o->in[k], true) : NO_BUF;
     for (int k = 0; k < o->n_in; k++)
       if (made[k] != NO_BUF) add_grad(l, chunk, o->in[k], made[k], mb, guard);
   }
   if (weights) lower_weight_gradient(l, chunk, op, mb);
-}
-
-static void lower_send_gradient(Lower *l, int chunk, int mb, BufId b) {
-  int slot = l->n_grad_send++ % GRAD_SENDS;
-  if (l->n_grad_send > GRAD_SENDS) lower_sent(l, l->grad_event[slot], l->grad_buf[slot]);
-  l->grad_event[slot] = lower_send(l, chunk, mb, CROSS_DOWN, b);
-  l->grad_buf[slot] = b;
 }
 
 static void lower_backward(Lower *l, int chunk, int mb, bool weights) {
@@ -282,7 +289,7 @@ static void lower_backward(Lower *l, int chunk, int mb, bool weights) {
     c->sent[mb] = -1;
   }
   for (OpId op = p->n_op - 1; op >= 0; op--) lower_backward_op(l, chunk, op, mb, weights);
-  if (p->recv != NO_VAL) lower_send_gradient(l, chunk, mb, c->grad[p->recv]);
+  if (p->recv != NO_VAL) lower_send_bounded(l, chunk, mb, CROSS_DOWN, c->grad[p->recv]);
 }
 
 static void lower_weights(Lower *l, int chunk, int mb) {
@@ -356,9 +363,9 @@ static void mark_kept(ChunkState *c) {
     const Op *o = &p->op[op];
     const OpDesc *d = &op_desc[o->kind];
     for (int k = 0; k < o->n_in; k++)
-      if (o->in[k] != NO_VAL && ((d->x_in | d->w_in) >> k & 1)) c->kept[o->in[k]] = true;
+      if (o->in[k] != NO_VAL && ((o->x_in | d->w_in) >> k & 1)) c->kept[o->in[k]] = true;
     for (int k = 0; k < o->n_out; k++)
-      if ((d->x_out | d->w_out) >> k & 1) c->kept[o->out[k]] = true;
+      if ((o->x_out | d->w_out) >> k & 1) c->kept[o->out[k]] = true;
   }
   for (ValId v = 0; v < p->n_val; v++)
     if (c->kept[v] && p->val[v].alias_of != NO_VAL) c->kept[p->val[v].alias_of] = true;
@@ -408,7 +415,7 @@ static void lower_actions(Lower *l) {
   }
   for (int c = 0; c < l->s->n_chunk; c++)
     for (int mb = 0; mb < l->s->n_mb; mb++) lower_sent(l, l->chunk[c].sent[mb], l->chunk[c].sent_buf[mb]);
-  for (int k = 0; k < GRAD_SENDS && k < l->n_grad_send; k++) lower_sent(l, l->grad_event[k], l->grad_buf[k]);
+  for (int k = 0; k < l->most_open && k < l->n_open_send; k++) lower_sent(l, l->open_event[k], l->open_buf[k]);
 }
 
 static void open_chunk(Lower *l, Arena *a, int i) {
@@ -439,7 +446,8 @@ void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, con
   s->max_buf = sched->n_act * (4 * n_val + 4 * n_op + 24) + 96;
   s->ins = ARENA_NEW(a, Ins, s->max_ins);
   s->buf = ARENA_NEW(a, Buf, s->max_buf);
-  Lower l = {.s = s, .o = o};
+  int most_open = n_chunk == 1 ? SENDS_OPEN : 2 * s->p->n_virtual / n_chunk;
+  Lower l = {.s = s, .o = o, .most_open = most_open, .open_event = ARENA_NEW(a, int, most_open), .open_buf = ARENA_NEW(a, BufId, most_open)};
   for (int i = 0; i < n_chunk; i++) s->chunk[i] = chunk[i];
   for (int i = 0; i < n_chunk; i++) open_chunk(&l, a, i);
   s->n_guard = s->n_plan * s->n_mb;

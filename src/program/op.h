@@ -29,6 +29,7 @@ typedef struct OpCall {
   void *work; size_t work_bytes;
 } OpCall;
 
+/* OPF_COMM: nothing but messages and the sums that end them; an op that also computes has a traffic column and no flag. */
 enum { OPF_COMM = 1, OPF_PASS_GRAD = 2 /* backward: the output's gradient is the inputs' gradient */, OPF_SETS_ROWS = 4 /* afterwards the plan value tells n_row */, OPF_ALIAS_OUT = 8 /* outputs share one forward buffer */ };
 
 typedef struct OpWorkArgs { const Program *p; const Op *op; const Kernels *k; KCtx kctx; const DealMb *mb /* the largest */; } OpWorkArgs;

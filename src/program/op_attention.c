@@ -39,6 +39,7 @@ ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int6
   p->val[out[1]].floor = true;
   for (int i = 2; i < 4 && fetch; i++) out[i] = program_act(p, arena_printf(a, "%s.%s", name, i == 2 ? "k" : "v"), ROWS_SEQ, shard_total(&need), need);
   Op *op = program_op(p, OP_ATTENTION, name, (ValId[]){q, k, v}, 3, out, fetch ? 4 : 2);
+  if (fetch) op->x_in = 1;      /* keys and values are read where they were fetched to */
   op->attr.attention.q = cut, op->attr.attention.kv = need, op->attr.attention.kv_own = own;
   op->attr.attention.head_dim = head_dim;
   op->attr.attention.window = window;
@@ -231,8 +232,8 @@ static void merge_heads(const OpCall *c, const RootSource *src, const char *root
   size_t real = c->env->k->real_size;
   for (int j = own->first; j < own->first + own->count; j++)
     for (int64_t at = shard_begin(own, j); at < shard_begin(own, j + 1); at += D) {
-      TreeNode node[TREE_ROOTS];
-      const void *value[TREE_ROOTS];
+      TreeNode node[PLANES_MAX];
+      const void *value[PLANES_MAX];
       int n = 0;
       int64_t element = rows * shard_local(own, j) + at - shard_begin(own, j);
       for (int t = 0; t < c->p->dims.n_tp; t++) {

@@ -12,8 +12,7 @@ ValId op_embed(Program *p, const char *name, ValId tokens, ValId w) {
   int64_t H = program_param_of(p, w)->n_in;
   ValId x = program_act(p, name, ROWS_TP, H, uncut(H));
   program_op(p, OP_EMBED, name, (ValId[]){tokens, w}, 2, &x, 1);
-  const Shards *vocab = &program_param_of(p, w)->cut;
-  if (vocab->count < vocab->n) p->val[x].layout.partial = AXIS_BIT(AXIS_TP);
+  if (p->dims.n_tp > 1) p->val[x].layout.partial = AXIS_BIT(AXIS_TP);
   return x;
 }
 void embed_fwd(const OpCall *c) {
@@ -63,7 +62,7 @@ ValId op_swiglu(Program *p, const char *name, ValId gate, ValId up, ValId row_we
   const Shards *cut = &p->val[gate].cut;
   TreeNode node[TREE_ROOTS];
   if (row_weight != NO_VAL) {
-    p->val[row_weight].grad_layout = (Layout){.partial = cut->count < cut->n ? AXIS_BIT(AXIS_ETP) : 0, .n_block = cut->n, .blocks = *cut};
+    p->val[row_weight].grad_layout = (Layout){.partial = p->dims.n_etp > 1 ? AXIS_BIT(AXIS_ETP) : 0, .n_block = cut->n, .blocks = *cut};
     p->val[row_weight].grad_width = shard_roots(cut, node);
   }
   program_op(p, OP_SWIGLU, name, (ValId[]){gate, up, row_weight}, 3, &y, 1);

@@ -5,7 +5,8 @@
 #include "base/err.h"
 #include "program/op_passes.h"
 
-enum { TP = AXIS_BIT(AXIS_TP) };
+enum { TP = AXIS_BIT(AXIS_TP), ALIGN = 64 };
+static size_t align_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
 
 /* Rows of the TP view that member i owns, for every plane: what it is sent. */
 static int plane_sends(const OpCall *c, int n_plane, RowSeg *seg) {
@@ -18,7 +19,7 @@ static int plane_sends(const OpCall *c, int n_plane, RowSeg *seg) {
 }
 
 /* The two sides of an exchange of planes: `recv` are those of own tokens, by member; node: where each is in the tree. */
-typedef struct Planes { RowSeg *recv, *send; int n_recv, n_send; TreeNode node[TREE_ROOTS]; } Planes;
+typedef struct Planes { RowSeg *recv, *send; int n_recv, n_send; TreeNode node[PLANES_MAX]; } Planes;
 static Planes planes_open(const OpCall *c, const Shards *blocks, RowSeg *seg) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token;
@@ -39,8 +40,8 @@ static void merge_planes(const OpCall *c, const Shards *blocks, int64_t width, c
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token;
   size_t row_bytes = (size_t)width * c->env->k->real_size;
-  Planes x = planes_open(c, blocks, (RowSeg *)((char *)work + (size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes));
-  const void *plane[TREE_ROOTS];
+  Planes x = planes_open(c, blocks, (RowSeg *)((char *)work + align_up((size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes)));
+  const void *plane[PLANES_MAX];
   for (int k = 0; k < x.n_recv; k++) plane[k] = (const char *)work + (size_t)(k * own) * row_bytes;
   comm_exchange_rows(c->env->world, TP, planes, x.send, x.n_send, work, x.recv, x.n_recv, row_bytes);
   c->env->k->tree_merge(&c->env->kctx, out, plane, x.node, x.n_recv, own, width, width, width);
@@ -62,13 +63,14 @@ int plane_bound(const Shards *blocks, int n_member) {
     Shards s = shards_of(blocks, n_member, i);
     n += shard_roots(&s, node);
   }
+  CHECK(n <= PLANES_MAX, "%d blocks over %d ranks leave %d partial sums, at most %d", blocks->n, n_member, n, PLANES_MAX);
   return n;
 }
 static size_t merge_work(const Dims *d, const Shards *blocks, int64_t width, size_t real) {
   size_t planes = (size_t)plane_bound(blocks, d->n_tp), rows = (size_t)d->n_token[VIEW_OWN];
   TreeNode node[TREE_ROOTS];
   size_t sends = (size_t)(shard_roots(blocks, node) * d->n_tp);
-  return planes * rows * (size_t)width * real + (planes + sends) * sizeof(RowSeg) + rows * (size_t)width * real;
+  return align_up(planes * rows * (size_t)width * real) + align_up((planes + sends) * sizeof(RowSeg)) + rows * (size_t)width * real;
 }
 
 /* ---- gather ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -91,7 +93,7 @@ void gather_dx(const OpCall *c) {
   for (int k = c->op->n_out - 1; k >= 0; k--) {
     const Layout *l = &c->p->val[c->op->out[k]].grad_layout;
     char *merged = first ? c->d_in[0] : c->work;
-    merge_planes(c, &l->blocks, width, c->d_out[k], merged, (char *)c->work + (sum + 63) / 64 * 64);
+    merge_planes(c, &l->blocks, width, c->d_out[k], merged, (char *)c->work + align_up(sum));
     if (!first) c->env->k->add(&c->env->kctx, c->d_in[0], c->d_in[0], merged, n);
     first = false;
   }
@@ -112,7 +114,7 @@ size_t gather_work(const OpWorkArgs *w, Pass pass) {
     size_t n = merge_work(&w->p->dims, &w->p->val[w->op->out[k]].grad_layout.blocks, w->p->val[w->op->in[0]].width, w->k->real_size);
     most = n > most ? n : most;
   }
-  return most + 64;
+  return most + ALIGN;
 }
 
 /* ---- reduce ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -136,7 +138,7 @@ static void reduce_bits(const OpCall *c, int64_t width) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token, n = own * width;
   size_t row = (size_t)width * c->env->k->real_size;
-  RowSeg *recv = (RowSeg *)((char *)c->work + (size_t)(d->n_tp * d->n_token[VIEW_OWN]) * row), *send = recv + d->n_tp;
+  RowSeg *recv = (RowSeg *)((char *)c->work + align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN]) * row)), *send = recv + d->n_tp;
   bits_segments(c, recv, send);
   comm_exchange_rows(c->env->world, TP, c->in[0], send, d->n_tp, c->work, recv, d->n_tp, row);
   memset(c->out[0], 0, (size_t)own * row);
@@ -164,6 +166,6 @@ size_t reduce_work(const OpWorkArgs *w, Pass pass) {
   if (pass != PASS_FWD) return 0;
   const Dims *d = &w->p->dims;
   int64_t width = w->p->val[w->op->out[0]].width;
-  size_t bits = (size_t)(d->n_tp * d->n_token[VIEW_OWN] * width) * w->k->real_size + 2 * (size_t)d->n_tp * sizeof(RowSeg);
+  size_t bits = align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN] * width) * w->k->real_size) + 2 * (size_t)d->n_tp * sizeof(RowSeg);
   return w->op->attr.reduce.bits ? bits : merge_work(d, &w->p->val[w->op->in[0]].layout.blocks, width, w->k->real_size);
 }

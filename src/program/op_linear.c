@@ -6,10 +6,12 @@ static Shards planes(int n, int64_t width) { return (Shards){n ? n : 1, 0, n, n 
 
 ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
   const Param *par = program_param_of(p, w);
-  bool out_cut = par->cut_dim == CUT_OUT, whole = par->cut.count == par->cut.n;
+  bool out_cut = par->cut_dim == CUT_OUT;
   TreeNode node[TREE_ROOTS];
   int n_plane = shard_roots(&par->cut, node);
-  AxisSet partial = whole ? 0 : par->group == PGROUP_EXPERT ? AXIS_BIT(AXIS_ETP) : AXIS_BIT(AXIS_TP);
+  bool expert = par->group == PGROUP_EXPERT;
+  int members = par->group == PGROUP_TOKEN ? 1 : expert ? p->dims.n_etp : p->dims.n_tp;      /* of the group, whoever has blocks */
+  AxisSet partial = members == 1 ? 0 : AXIS_BIT(expert ? AXIS_ETP : AXIS_TP);
   Layout layout = {.partial = partial, .n_block = par->cut.n, .blocks = par->cut};
   int64_t width = out_cut ? shard_total(&par->cut) : n_plane * par->n_out, takes = out_cut ? par->n_in : shard_total(&par->cut);
   CHECK(p->val[x].width == takes, "%s: %s is %lld wide, the weight takes %lld", name, p->val[x].name, (long long)p->val[x].width, (long long)takes);

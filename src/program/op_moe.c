@@ -11,7 +11,7 @@ static Shards uncut(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 /* ---- route ------------------------------------------------------------------------------------------------------------------------ */
 RouteOut op_route(Program *p, const char *name, ValId logits, const RouteArgs *args, double aux_coef, double z_coef) {
   Arena *a = p->arena;
-  bool per_sequence = args->aux_per_sequence && aux_coef != 0;
+  bool per_sequence = args->aux_per_sequence;      /* counted with coefficient 0 too: the loss is reported */
   RouteOut r = {.idx = program_index(p, arena_printf(a, "%s.idx", name), ROWS_TOKEN, args->top_k),
                 .weight = program_act(p, arena_printf(a, "%s.weight", name), ROWS_TOKEN, args->top_k, uncut(args->top_k)),
                 .row_of = program_index(p, arena_printf(a, "%s.row_of", name), ROWS_TOKEN, args->top_k),
@@ -230,7 +230,7 @@ ValId op_return(Program *p, const char *name, ValId rows, ValId plan) {
   return y;
 }
 
-/* The fixed tree of a value that ETP cuts: where each ETP member's planes lie among those received, and their nodes. No blocks: one plane a member that is whole. */
+/* The fixed tree of a value that ETP cuts: the planes of an ETP member and their nodes. */
 static int planes_of(const Dims *d, const Layout *l, int etp, TreeNode *node) {
   if (!l->partial) return node[0] = (TreeNode){0, 0}, 1;
   Shards s = shards_of(&l->blocks, d->n_etp, etp);
@@ -240,6 +240,7 @@ static int planes_received(const Dims *d, const Layout *l) {
   TreeNode node[TREE_ROOTS];
   int n = 0;
   for (int q = 0; q < d->n_etp; q++) n += planes_of(d, l, q, node);
+  CHECK(n <= PLANES_MAX, "%d blocks over %d ranks leave %d partial sums, at most %d", l->blocks.n, d->n_etp, n, PLANES_MAX);
   return n;
 }
 
@@ -316,8 +317,8 @@ static void bring_back(const OpCall *c, const Layout *l, const void *expert_rows
   size_t row_bytes = (size_t)width * c->env->k->real_size, at = segments_work(d, l);
   int64_t slots = c->mb->view[VIEW_OWN].n_token * d->top_k;
   Sides x = sides_back(c, l, work);
-  TreeNode node[TREE_ROOTS];
-  const void *plane[TREE_ROOTS];
+  TreeNode node[PLANES_MAX];
+  const void *plane[PLANES_MAX];
   int n = 0;
   comm_exchange_rows(c->env->world, EXPERTS, expert_rows, x.expert, x.n_expert, work + at, x.home, x.n_home, row_bytes);
   for (int q = 0; q < d->n_etp; q++) n += planes_of(d, l, q, node + n);

@@ -55,6 +55,8 @@ const int32_t *plan_sent(const Dims *d, const int32_t *plan);
 /* Rows for the linear kernels, laid in the front of the call's workspace. */
 size_t rows_work(const Program *p, const Op *op);
 Rows   rows_build(const OpCall *c, const int32_t *plan, void *work);
+/* Most planes that the members of a group have together: a cut of so many ranks is refused when the program is built. */
+enum { PLANES_MAX = 2048 };
 /* Planes that all members of a group have together of a value whose tree is over these blocks. */
 int    plane_bound(const Shards *blocks, int n_member);
 /* What follows `used` bytes of the workspace, as a kernel context. */

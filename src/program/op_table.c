@@ -13,7 +13,7 @@ const OpDesc op_desc[N_OP] = {
     [OP_ADD] = {.name = "add", .flags = OPF_PASS_GRAD, .run = {add_fwd}},
     [OP_GATHER] = {.name = "gather", .flags = OPF_COMM | OPF_ALIAS_OUT, .run = {gather_fwd, gather_dx}, .work = gather_work, .traffic = gather_traffic},
     [OP_REDUCE] = {.name = "reduce", .flags = OPF_COMM, .run = {reduce_fwd, reduce_dx}, .work = reduce_work, .traffic = reduce_traffic},
-    [OP_ROUTE] = {.name = "route", .x_in = 1, .x_out = 1 | 8 | 16, .run = {route_fwd, route_dx}, .work = route_work, .traffic = route_traffic},
+    [OP_ROUTE] = {.name = "route", .x_in = 1, .x_out = 1 | 16, .run = {route_fwd, route_dx}, .work = route_work, .traffic = route_traffic},
     [OP_EXCHANGE_COUNTS] = {.name = "exchange_counts", .flags = OPF_COMM | OPF_SETS_ROWS, .run = {exchange_counts_fwd},
                             .work = exchange_counts_work, .plan_rows = exchange_counts_rows, .traffic = exchange_counts_traffic},
     [OP_PERMUTE] = {.name = "permute", .x_in = 2, .run = {permute_fwd, permute_dx}},

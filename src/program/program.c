@@ -1,6 +1,7 @@
 #include "program/program.h"
 
 #include "base/err.h"
+#include "program/op.h"
 
 void program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps) {
   *p = (Program){.arena = a, .mesh = m, .rank = rank, .dims = *d, .num = *num, .params = ps, .layer = -1, .tokens = NO_VAL, .labels = NO_VAL, .loss = NO_VAL, .recv = NO_VAL, .send = NO_VAL, .n_stat = STAT_ROUTE};
@@ -40,7 +41,7 @@ ValId program_index(Program *p, const char *name, RowKind rows, int64_t width) {
 Op *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n_in, const ValId *out, int n_out) {
   CHECK(p->n_op < PROGRAM_MAX_OP, "more than %d ops", PROGRAM_MAX_OP);
   Op *op = &p->op[p->n_op];
-  *op = (Op){.kind = kind, .n_in = n_in, .n_out = n_out, .name = name, .layer = p->layer};
+  *op = (Op){.kind = kind, .n_in = n_in, .n_out = n_out, .name = name, .layer = p->layer, .x_in = op_desc[kind].x_in, .x_out = op_desc[kind].x_out};
   for (int i = 0; i < n_in; i++) {
     op->in[i] = in[i];
     CHECK(in[i] == NO_VAL || in[i] < p->n_val, "%s reads a value that is not there yet", name);

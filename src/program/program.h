@@ -50,7 +50,7 @@ typedef union OpAttr {              /* typed by the op's kind */
   struct { bool bits; } reduce;     /* rows of zero bits elsewhere: summed as integers */
 } OpAttr;
 
-typedef struct Op { OpKind kind; int n_in, n_out; ValId in[MAX_IN], out[MAX_OUT]; OpAttr attr; const char *name; int layer; } Op;
+typedef struct Op { OpKind kind; int n_in, n_out; ValId in[MAX_IN], out[MAX_OUT]; OpAttr attr; const char *name; int layer; uint8_t x_in, x_out; /* forward values its dX reads: the table's, or fewer */ } Op;
 
 /* Sizes of one rank that ops need beside values: all static. */
 typedef struct Dims {

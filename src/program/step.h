@@ -11,7 +11,7 @@
 /* The device slab's regions (README, "Memory"). Host memory is a fifth. */
 typedef enum { REGION_P, REGION_F, REGION_W, REGION_S, REGION_HOST, N_REGION } Region;
 
-/* What may happen to a late-bound value between forward and backward. Only keep so far; others are further rows of policy_table (policy.c). */
+/* What may happen to a late-bound value between forward and backward. Only keep so far. */
 typedef enum { LATE_KEEP, N_LATE } LateAction;
 
 typedef int32_t BufId;

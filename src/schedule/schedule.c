@@ -54,9 +54,8 @@ static void build_interleaved(Schedule *s, int n_stage, int stage) {
 }
 
 static void build_forward(Schedule *s, int n_stage, int stage) {
-  (void)n_stage, (void)stage;
-  for (int c = 0; c < s->n_chunk; c++)
-    for (int i = 0; i < s->n_mb; i++) act(s, ACT_FWD, i, c);
+  (void)stage;
+  for (int k = 0; k < s->n_mb * s->n_chunk; k++) s->act[s->n_act++] = pass_of(s, n_stage, k, true);
 }
 
 static const struct { const char *name; void (*build)(Schedule *, int n_stage, int stage); } schedule_table[] = {

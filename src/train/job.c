@@ -99,8 +99,18 @@ void job_lower(Job *j) {
 bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e) {
   TRY(job_declare(j, a, c, world, rank, device, n_valid_seq, e));
   job_lower(j);
+  return true;
+}
+
+bool job_check_limits(Job *j, World *w, Err *e) {
   Step *step[2] = {&j->train.step, &j->eval.step};
-  return plan_check_limits(&j->mem, a, step, j->has_eval ? 2 : 1, (size_t)c->memory.device_limit, (size_t)c->memory.host_limit, e);
+  uint64_t need[2] = {j->mem.device, j->mem.host};
+  if (w) comm_allreduce_max_u64(w, AXES_WORLD, need, 2);
+  bool mine = need[0] == j->mem.device || !w;      /* the rank that needs most speaks, with its own buffers */
+  if (mine || need[1] == j->mem.host)
+    plan_check_limits(&j->mem, (size_t)need[0], (size_t)need[1], j->arena, step, j->has_eval ? 2 : 1, mine ? (size_t)j->c->memory.device_limit : 0,
+                      (size_t)j->c->memory.host_limit, e);
+  return w ? world_agree(w, e) : e->code == ERR_NONE;
 }
 
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e) {

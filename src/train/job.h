@@ -28,12 +28,14 @@ typedef struct Job {
   MemPlan mem;
 } Job;
 
-/* n_valid_seq: validation sequences (0: no evaluation step). ERR_CONFIG, ERR_MEMORY. The device must be open (workspace sizes are its kernels'). */
+/* n_valid_seq: validation sequences (0: no evaluation step). ERR_CONFIG. The device must be open (workspace sizes are its kernels'). */
 bool job_plan(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e);
 /* Its two halves: programs and everything else that the list follows from; the list and its memory, without a look at the limits. */
 bool job_declare(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e);
 void job_lower(Job *j);
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e);
+/* ERR_MEMORY when memory.device_limit or host_limit is below what any rank needs (collective); w NULL: below what this rank needs. */
+bool job_check_limits(Job *j, World *w, Err *e);
 DType job_dtype(const Config *c);          /* of activations and of the weights of products */
 DType job_real(const Config *c);           /* of sums, masters, moments, gradients: FP32 where job_dtype is BF16 */
 GemmType job_gemm(const Config *c);

@@ -34,6 +34,7 @@ static bool open_data(Trainer *t, Err *e) {
   TRY(sampler_open(&t->sampler, &t->train, c->data.seq_length, (uint64_t)c->train.seed, c->data.shuffle, e));
   t->has_valid = c->data.valid && *c->data.valid;
   if (t->has_valid) TRY(session_tokens(&t->valid, t->arena, c, c->data.valid, e));
+  if (t->has_valid && valid_count(&t->valid, c->data.seq_length) == 0) return err_set(e, ERR_DATA, "%s: a validation file needs at least 2 tokens, it has %lld", c->data.valid, (long long)t->valid.n_token);
   return true;
 }
 
@@ -164,7 +165,8 @@ static bool run(Trainer *t, const char *resume, Err *e) {
   TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, t->config_text, &t->metrics, resume ? t->step : -1, e));
   if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
   TRY(train_loop(t, e) && watch_end(&t->watch, e));
-  log_hash(t);
+  if (t->hash_step >= 0 || t->step < t->c->train.train_iters) log_hash(t);
+  else log_line(&t->log, "step %lld | there was nothing left to train", (long long)t->step);
   return !*t->c->train.sample_prompt || sample_trained(&t->s, &t->log, e);
 }
 

@@ -5,6 +5,7 @@
 #include "data/data.h"
 #include "train/job.h"
 #include "train/saver.h"
+#include "train/session.h"
 
 static bool routing_of(const char *name, Routing *out, Err *e) {
   static const struct {
@@ -23,7 +24,7 @@ static int64_t valid_sequences(Arena *a, const Config *c, FILE *out) {
   TokenFile f;
   Err e = {0};
   if (!c->data.valid || !*c->data.valid) return 0;
-  if (!token_file_open(&f, a, c->data.valid, TOK_AUTO, c->model.vocab_size, &e)) {
+  if (!session_tokens(&f, a, c, c->data.valid, &e)) {
     fprintf(out, "note: validation is left out of this plan: %s\n", e.text);
     return 0;
   }
@@ -103,7 +104,7 @@ bool plan_verb(Arena *a, const ConfigDoc *doc, const PlanArgs *args, FILE *out, 
     ArenaMark mark = arena_mark(a);
     Job j;
     size_t copy = 0;
-    ok = job_plan(&j, a, &doc->c, args->world, rank, &device, n_valid, e) && saver_plan(&j, &copy, e);
+    ok = job_plan(&j, a, &doc->c, args->world, rank, &device, n_valid, e) && job_check_limits(&j, NULL, e) && saver_plan(&j, &copy, e);
     if (ok) print_rank(&j, a, routing, copy, rank == args->rank, out);
     if (ok && args->print && rank == args->rank) step_print(&j.train.step, out);
     arena_release(a, mark);

@@ -66,6 +66,7 @@ bool session_open(Session *s, World *w, Arena *a, const Config *c, int64_t n_val
   TRY(same_machine(s, e));
   job_plan(&s->job, a, c, world_size(w), world_rank(w), &s->device, n_valid_seq, e);
   TRY(world_agree(w, e));
+  TRY(job_check_limits(&s->job, w, e));
   TRY(world_set_mesh(w, a, &s->job.mesh, e));
   job_open_exec(&s->job, w, &s->x, e);
   return world_agree(w, e);

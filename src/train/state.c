@@ -20,9 +20,9 @@ static int rectangles(const ParamSeg *s, int64_t first, int64_t n, StatePiece *o
   return k;
 }
 
-int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
+/* The pieces without their data. */
+static int list_pieces(const Exec *x, const Job *j, Arena *a, PieceSet set, StatePiece **out) {
   const ParamSet *ps = &j->params;
-  size_t real = dtype_size(job_dtype(j->c));
   int n_seg = 0;
   for (int g = 0; g < N_PGROUP; g++) n_seg += ps->n_seg[g];
   StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * n_seg + 1);
@@ -36,13 +36,20 @@ int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, Sta
       int64_t end = s->flat + s->n_row * s->n_col, from = s->flat > lo ? s->flat : lo, to = end < hi ? end : hi;
       if (from >= to) continue;
       int m = rectangles(s, from - s->flat, to - from, piece + n);
-      for (int i = 0; i < m; i++, n++) {
-        int64_t size = piece[n].n_row * piece[n].n_col;
-        void *scratch = v == VIEW_GRAD ? arena_alloc(a, (size_t)size, real) : NULL;
-        piece[n].group = g;
-        piece[n].data = (void *)(uintptr_t)exec_view(x, g, v, piece[n].flat, size, scratch);
-      }
+      for (int i = 0; i < m; i++) piece[n++].group = g;
     }
+  }
+  return n;
+}
+
+int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
+  size_t real = dtype_size(job_dtype(j->c));
+  int n = list_pieces(x, j, a, set, out);
+  for (int k = 0; k < n; k++) {
+    StatePiece *p = &(*out)[k];
+    int64_t size = p->n_row * p->n_col;
+    void *scratch = v == VIEW_GRAD ? arena_alloc(a, (size_t)size, real) : NULL;
+    p->data = (void *)(uintptr_t)exec_view(x, p->group, v, p->flat, size, scratch);
   }
   return n;
 }
@@ -78,21 +85,27 @@ static uint64_t bits_of(const void *data, DType t, int64_t i) {
   memcpy(&b, (const char *)data + (size_t)i * dtype_size(t), dtype_size(t));
   return b;
 }
-static uint64_t hash_piece(const Job *j, const StatePiece *p, uint64_t name) {
+/* Gradients are converted a chunk at a time: a copy of all would be memory that no plan knows. */
+enum { HASH_CHUNK = 1 << 16 };
+static uint64_t hash_piece(Exec *x, const Job *j, StateView v, const StatePiece *p, uint64_t name, void *scratch) {
   DType t = job_dtype(j->c);
-  int64_t cols = params_of_tensor(&j->params, p->tensor)->n_in;
+  int64_t cols = params_of_tensor(&j->params, p->tensor)->n_in, size = p->n_row * p->n_col;
   uint64_t h = 0;
-  for (int64_t r = 0; r < p->n_row; r++)
-    for (int64_t c = 0; c < p->n_col; c++)
-      h += hash_element(name, (uint64_t)((p->row + r) * cols + p->col + c), bits_of(p->data, t, r * p->n_col + c));
+  for (int64_t at = 0; at < size; at += HASH_CHUNK) {
+    int64_t n = size - at < HASH_CHUNK ? size - at : HASH_CHUNK;
+    const void *data = exec_view(x, p->group, v, p->flat + at, n, scratch);
+    for (int64_t i = 0; i < n; i++) h += hash_element(name, (uint64_t)((p->row + (at + i) / p->n_col) * cols + p->col + (at + i) % p->n_col), bits_of(data, t, i));
+  }
   return h;
 }
 static void hash_pieces(Exec *x, const Job *j, StateView v, PieceSet set, uint64_t *hash) {
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
-  int n = state_pieces(x, j, j->arena, v, set, &piece);
+  int n = list_pieces(x, j, j->arena, set, &piece);
+  void *scratch = arena_alloc(j->arena, HASH_CHUNK, sizeof(double));
   memset(hash, 0, (size_t)j->params.n_tensor * sizeof *hash);
-  for (int k = 0; k < n; k++) hash[piece[k].tensor] += hash_piece(j, &piece[k], hash_name(params_tensor_name(&j->params, j->arena, piece[k].tensor)));
+  for (int k = 0; k < n; k++)
+    hash[piece[k].tensor] += hash_piece(x, j, v, &piece[k], hash_name(params_tensor_name(&j->params, j->arena, piece[k].tensor)), scratch);
   arena_release(j->arena, mark);
 }
 void state_hash(Exec *x, const Job *j, World *w, StateView v, uint64_t *hash) {
@@ -135,9 +148,12 @@ bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
 /* ---- checkpoints ----------------------------------------------------------------------------------------------------------------------------- */
 char *state_numerics(const Job *j, Arena *a) {
   const Config *c = j->c;
-  return arena_printf(a, "%s %s window %lld shards %lld seed %lld isa %s gemm %s %s", c->numerics.mode == NUM_CANONICAL ? "canonical" : "native",
-                      dtype_name(job_dtype(c)), (long long)c->numerics.window, (long long)c->numerics.shards, (long long)c->train.seed, j->device->isa,
-                      j->device->gemm_name, j->device->gemm_version);
+  const int *n = j->mesh.size;
+  bool canonical = c->numerics.mode == NUM_CANONICAL;
+  char *layout = canonical ? arena_printf(a, "%s", "") : arena_printf(a, " layout pp %d dp %d cp %d tp %d ep %d etp %d micro-batches %d threads %d", n[AXIS_PP], n[AXIS_DP],
+                                                                      n[AXIS_CP], n[AXIS_TP], n[AXIS_EP], n[AXIS_ETP], j->train.deal.n_mb, j->device->threads);
+  return arena_printf(a, "%s %s window %lld shards %d seed %lld isa %s gemm %s %s%s", canonical ? "canonical" : "native", dtype_name(job_dtype(c)),
+                      (long long)j->train.deal.window, model_shards(c), (long long)c->train.seed, j->device->isa, j->device->gemm_name, j->device->gemm_version, layout);
 }
 
 static const struct { const char *group; StateView view; } saved[] = {{"weights", VIEW_WEIGHT}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};

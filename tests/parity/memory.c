@@ -117,7 +117,8 @@ static void limits(void **state) {
   Rig refused = {0};
   arena_open(&refused.a, "refused", (size_t)1 << 28);
   RIG_MUST(&refused, rig_read(&refused, RIG_ODD, world_size(rig_world), RIG_SETS(set, ep())));
-  assert_false(job_plan(&j, &refused.a, &refused.doc.c, world_size(rig_world), world_rank(rig_world), &r.device, 0, &refused.e));
+  assert_true(job_plan(&j, &refused.a, &refused.doc.c, world_size(rig_world), world_rank(rig_world), &r.device, 0, &refused.e));
+  assert_false(job_check_limits(&j, rig_world, &refused.e));
   assert_int_equal(refused.e.code, ERR_MEMORY);
   assert_non_null(strstr(refused.e.text, "memory.device_limit"));
   assert_non_null(strstr(refused.e.text, least));
