@@ -274,8 +274,8 @@ static bool open_kind(Diff *d, File *f, const char *path, Err *e) {
     return true;
   }
   CkptMeta m;
-  char *file;
-  TRY(ckpt_read_meta(d->a, path, &m, &file, e));
+  char *file = ckpt_resolve(d->a, path, e);
+  TRY(file && ckpt_trial(file, e) && ckpt_read_meta(d->a, file, &m, &file, e));
   f->path = file;
   fprintf(d->out, "%s: step %" PRId64 ", %s\n", file, m.step, m.numerics);
   return true;

@@ -35,7 +35,7 @@ typedef struct Config {
   struct { Routing routing; AuxScope aux_scope; double zipf_exponent; char *record, *replay; } moe;
   struct { NumericsMode mode; ComputeDType dtype; int64_t window, shards; } numerics;
   struct { int64_t dp /* 0: world / (tp pp cp) */, tp, pp, ep, etp, cp, chunks /* virtual stages on a rank */; char *pp_layers; } layout;
-  struct { char *train, *valid; DataFormat format; int64_t seq_length; bool shuffle; } data;      /* paths: text, .bin prefix or file */
+  struct { char *train, *valid; DataFormat format; int64_t seq_length; bool shuffle, document_mask; int64_t eod_token /* -1: none */; } data;      /* paths: text, .bin prefix or file */
   struct { int64_t global_batch_size, micro_batch_size /* sequences */, train_iters, seed, eval_interval /* 0: at the end only */;
            double max_minutes /* 0: none */, hang_seconds /* 0: no watchdog */; char *stop_file; int64_t replica_check_interval; bool profile;
            char *trace; int64_t trace_start, trace_steps;

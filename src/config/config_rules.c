@@ -209,6 +209,22 @@ static bool rule_learning_rate(ConfigDoc *d, Err *e) {
   return true;
 }
 
+static bool is_text(const Config *c) {
+  size_t n = strlen(c->data.train);
+  return c->data.format == DATA_TEXT || (c->data.format == DATA_AUTO && n > 4 && !strcmp(c->data.train + n - 4, ".txt"));
+}
+static bool rule_documents(ConfigDoc *d, Err *e) {
+  enum { TEXT_EOD = 256 };
+  int64_t *eod = &d->c.data.eod_token;
+  if (!d->c.data.document_mask) return true;
+  if (is_text(&d->c)) derive(d, "data.eod_token", eod, *eod < 0 ? TEXT_EOD : *eod);
+  if (*eod < 0)
+    return refuse(d, e, "data.document_mask", "data.eod_token",
+                  "the second must say which token ends a document; only a text has one by itself (256)");
+  if (*eod < d->c.model.vocab_size) return true;
+  return refuse(d, e, "data.eod_token", "model.vocab_size", "the first must be less than the second");
+}
+
 static bool rule_checkpoint(ConfigDoc *d, Err *e) {
   if (!d->c.checkpoint.async || d->c.checkpoint.compress == 0) return true;
   return refuse(d, e, "checkpoint.async", "checkpoint.compress",
@@ -218,7 +234,7 @@ static bool rule_checkpoint(ConfigDoc *d, Err *e) {
 bool config_resolve(ConfigDoc *d, int world, Err *e) {
   CHECK(world >= 1, "world of %d ranks", world);
   static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,   rule_experts,       rule_sizes,  rule_numerics,           rule_routing,
-                                                      rule_learning_rate, rule_shards, rule_sharded_parameters, rule_checkpoint};
+                                                      rule_learning_rate, rule_shards, rule_sharded_parameters, rule_checkpoint, rule_documents};
   TRY(config_check_required(d, e));
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));

@@ -113,6 +113,8 @@ static const ConfigKey table[] = {
     ENUM(data, format, format_words, "auto", "what the files hold; auto: told from their names"),
     INT(data, seq_length, 1, 1 << 24, NULL, "tokens of a sequence"),
     BOOL(data, shuffle, "true", "sequences come in a random order, another one each epoch"),
+    BOOL(data, document_mask, "false", "attention and positions stay within a document; documents end with data.eod_token"),
+    INT(data, eod_token, -1, MAX_I32, "-1", "the token that ends a document, with data.document_mask; -1: 256 for a text, else it must be given"),
 
     INT(train, global_batch_size, 1, MAX_I32, NULL, "sequences of a step, over all ranks"),
     INT(train, micro_batch_size, 1, MAX_I32, "1", "sequences that a rank works on at a time; the last micro-batch may be smaller"),

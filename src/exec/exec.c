@@ -129,6 +129,20 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *result) {
 }
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
+int32_t *exec_documents(Exec *x, int which, int mb, ViewKind v) {
+  const StepRun *r = &x->run[which];
+  int64_t first = 0;
+  for (int i = 0; i < mb; i++) first += r->mb[i].view[v].n_token;
+  return r->s->host_doc[v] == NO_BUF ? NULL : (int32_t *)exec_ptr(x, r->s, r->s->host_doc[v]) + first;
+}
+/* Own tokens are a slice of the TP view. */
+static void open_documents(Exec *x, int which, int mb) {
+  DealMb *m = &x->run[which].mb[mb];
+  const int32_t *tp = m->view[VIEW_TP].doc_start = exec_documents(x, which, mb, VIEW_TP);
+  m->view[VIEW_OWN].doc_start = tp ? tp + m->tp_row[x->run[which].place.tp] : NULL;
+  m->view[VIEW_SEQ].doc_start = exec_documents(x, which, mb, VIEW_SEQ);
+}
+
 static void open_step(Exec *x, Arena *a, int which) {
   const ExecStep *from = &x->o.step[which];
   StepRun *r = &x->run[which];
@@ -138,6 +152,7 @@ static void open_step(Exec *x, Arena *a, int which) {
   r->input_first = ARENA_NEW(a, int64_t, r->s->n_mb + 1);
   for (int mb = 0; mb < r->s->n_mb; mb++) {
     r->mb[mb] = deal_mb(&r->deal, a, r->place, mb);
+    open_documents(x, which, mb);
     r->input_first[mb + 1] = r->input_first[mb] + r->mb[mb].view[VIEW_TP].n_token;
   }
   r->n_row = ARENA_NEW(a, int64_t, r->s->n_guard + 1);

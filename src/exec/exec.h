@@ -42,6 +42,8 @@ void exec_close(Exec *x);
 /* Host input buffers of a step, filled by the caller before exec_run: tokens of the rank's TP view, micro-batch after micro-batch (exec_geometry says which). */
 int32_t *exec_tokens(Exec *x, int which);
 int32_t *exec_labels(Exec *x, int which);
+/* Where each token's document begins, by view TP or SEQ of a micro-batch; NULL: there are no document masks. The views of exec_geometry point here, too. */
+int32_t *exec_documents(Exec *x, int which, int mb, ViewKind v);
 const DealMb *exec_geometry(const Exec *x, int which);     /* [n_mb] */
 /* Collective. n_seq: sequences of this rank's share that are really there (< share only for evaluation's tail: the rest is not run). u: NULL for evaluation. */
 void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *r);

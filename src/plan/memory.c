@@ -16,7 +16,10 @@ static int larger_first(const void *a, const void *b) {
 
 /* Buffers that have their place, sorted by it. Most of them live at other times than the one in hand, so lifetimes lie apart and are looked through by blocks. */
 enum { BLOCK = 32 };
-typedef struct Placed { int n, *first, *last; Buf **buf; } Placed;
+typedef struct Placed {
+  int n, *first, *last;
+  Buf **buf;
+} Placed;
 
 static bool any_overlap(const int *first, const int *last, const Buf *b) {
   int any = 0;
@@ -43,8 +46,10 @@ static void insert_sorted(Placed *p, Buf *b) {
   int lo = 0, hi = p->n;
   while (lo < hi) {
     int mid = (lo + hi) / 2;
-    if (p->buf[mid]->offset <= b->offset) lo = mid + 1;
-    else hi = mid;
+    if (p->buf[mid]->offset <= b->offset)
+      lo = mid + 1;
+    else
+      hi = mid;
   }
   size_t after = (size_t)(p->n - lo);
   memmove(p->first + lo + 1, p->first + lo, after * sizeof *p->first);
@@ -113,7 +118,7 @@ void plan_memory(MemPlan *m, Arena *a, Step *const *step, int n_step) {
 }
 
 enum { SHOWN = 5 };
-static char *largest_buffers(Arena *a, Step *const *step, int n_step) {
+char *plan_largest_buffers(Arena *a, Step *const *step, int n_step) {
   const Buf *top[SHOWN] = {0};
   for (int i = 0; i < n_step; i++)
     for (int b = 0; b < step[i]->n_buf; b++) {
@@ -128,14 +133,15 @@ static char *largest_buffers(Arena *a, Step *const *step, int n_step) {
       top[k] = x;
     }
   char *text = arena_printf(a, "%s", "");
-  for (int k = 0; k < SHOWN && top[k]; k++) text = arena_printf(a, "%s%s%s %s", text, k ? ", " : "", top[k]->label, bytes_text(a, top[k]->bytes));
+  for (int k = 0; k < SHOWN && top[k]; k++)
+    text = arena_printf(a, "%s%s%s %s", text, k ? ", " : "", top[k]->label, bytes_text(a, top[k]->bytes));
   return text;
 }
 
 bool plan_check_limits(const MemPlan *m, size_t need_device, size_t need_host, Arena *a, Step *const *step, int n_step, size_t device_limit, size_t host_limit, Err *e) {
   if (device_limit && need_device > device_limit)
     return err_set(e, ERR_MEMORY, "memory.device_limit: %zu bytes do not hold this model on this layout; the smallest that does: %zu. This rank needs %zu (P %zu + F %zu + W %zu + S %zu). Largest buffers: %s",
-                   device_limit, need_device, m->device, m->bytes[REGION_P], m->bytes[REGION_F], m->bytes[REGION_W], m->bytes[REGION_S], largest_buffers(a, step, n_step));
+                   device_limit, need_device, m->device, m->bytes[REGION_P], m->bytes[REGION_F], m->bytes[REGION_W], m->bytes[REGION_S], plan_largest_buffers(a, step, n_step));
   if (host_limit && need_host > host_limit)
     return err_set(e, ERR_MEMORY, "memory.host_limit: %zu bytes are too few; the smallest that does: %zu", host_limit, need_host);
   return true;
@@ -153,8 +159,10 @@ static int join_spans(LineSpan *x, int n) {
   int k = 0;
   qsort(x, (size_t)n, sizeof *x, by_place);
   for (int i = 0; i < n; i++) {
-    if (k && x[i].from <= x[k - 1].end) x[k - 1].end = x[i].end > x[k - 1].end ? x[i].end : x[k - 1].end;
-    else x[k++] = x[i];
+    if (k && x[i].from <= x[k - 1].end)
+      x[k - 1].end = x[i].end > x[k - 1].end ? x[i].end : x[k - 1].end;
+    else
+      x[k++] = x[i];
   }
   return k;
 }

@@ -46,6 +46,7 @@ Traffic plan_traffic(Arena *a, const TrafficArgs *t);
 typedef struct FlopCount { double forward, backward, model; } FlopCount;   /* of this rank for a step; model: 3 x forward of active parameters and attention */
 FlopCount plan_flops(const Step *s, const DealMb *mb, const int64_t *n_row);
 void plan_report_memory(const MemPlan *m, Arena *a, Step *const *step, int n_step, FILE *f);
+char *plan_largest_buffers(Arena *a, Step *const *step, int n_step);      /* the five largest in device memory, one of a name, with their bytes */
 const char *region_name(Region r);
 const char *bytes_text(Arena *a, size_t n);      /* "12.3 MiB" */
 #endif

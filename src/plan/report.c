@@ -28,14 +28,20 @@ FlopCount plan_flops(const Step *s, const DealMb *mb, const int64_t *n_row) {
     const OpDesc *d = &op_desc[op->kind];
     if (!d->flops) continue;
     double n = d->flops(p, op, x->pass, &mb[x->mb], x->guard >= 0 ? n_row[x->guard] : 0);
-    if (x->pass == PASS_FWD) f.forward += n;
-    else f.backward += n;
+    if (x->pass == PASS_FWD)
+      f.forward += n;
+    else
+      f.backward += n;
   }
   f.model = f.forward + f.backward;
   return f;
 }
 
-typedef struct LabelSum { const char *label; size_t bytes; int n; } LabelSum;
+typedef struct LabelSum {
+  const char *label;
+  size_t bytes;
+  int n;
+} LabelSum;
 
 /* "L03.attn.q" counts under "attn.q". */
 static const char *label_class(const Buf *b) {

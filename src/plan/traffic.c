@@ -82,8 +82,10 @@ static void walk_param(Walk *w, const Ins *i, bool sum) {
     int64_t at = w->bound[p->group][k] - p->flat;
     bound[k] = at < 0 ? 0 : at > size ? size : at;
   }
-  if (sum) sketch_reduce_scatter(&w->sketch, pgroup_axes(p->group), acc_size(w), bound, work_bytes(w, i));
-  else sketch_allgather(&w->sketch, pgroup_axes(p->group), bound, w->t->k->real_size);
+  if (sum)
+    sketch_reduce_scatter(&w->sketch, pgroup_axes(p->group), acc_size(w), bound, work_bytes(w, i));
+  else
+    sketch_allgather(&w->sketch, pgroup_axes(p->group), bound, w->t->k->real_size);
 }
 static void walk_fetch(Walk *w, const Ins *i) { walk_param(w, i, false); }
 static void walk_reduce_param(Walk *w, const Ins *i) { walk_param(w, i, true); }

@@ -310,6 +310,15 @@ void step_state_bytes(const ParamSet *ps, int rank, ParamGroupId g, const Numeri
   bytes[STATE_WEIGHT] = held * real, bytes[STATE_ACCUM] = held * acc, bytes[STATE_M] = bytes[STATE_V] = own * real;
 }
 
+/* Where each token's document begins: read by kernels through the views. */
+static void lower_documents(Lower *l, Buf host) {
+  const int64_t n[N_TOKEN_VIEW] = {[VIEW_TP] = l->o->n_input, [VIEW_SEQ] = l->o->n_document};
+  static const char *const label[N_TOKEN_VIEW] = {[VIEW_TP] = "host.doc_start", [VIEW_SEQ] = "host.doc_start.whole"};
+  for (int k = 0; k < N_TOKEN_VIEW; k++) {
+    host.label = label[k], host.bytes = (size_t)n[k] * sizeof(int32_t);
+    l->s->host_doc[k] = l->o->n_document && label[k] ? buf_new(l->s, host) : NO_BUF;
+  }
+}
 static void lower_states(Lower *l) {
   static const char *const state[N_STATE] = {"weights", "gradients", "moment1", "moment2"};
   const ParamSet *ps = l->s->p->params;
@@ -328,6 +337,7 @@ static void lower_states(Lower *l) {
   tokens.bytes = labels.bytes = (size_t)l->o->n_input * sizeof(int32_t);
   tokens.label = "host.tokens", labels.label = "host.labels", out.label = "host.statistics";
   s->stat = buf_new(s, stat), s->host_tokens = buf_new(s, tokens), s->host_labels = buf_new(s, labels), s->host_stat = buf_new(s, out);
+  lower_documents(l, host);
 }
 
 static void lower_optimizer(Lower *l) {

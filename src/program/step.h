@@ -74,6 +74,7 @@ typedef struct Step {
   int n_guard;                      /* n_mb * n_plan decisions: guard = mb * n_plan + number */
   BufId state[N_PGROUP][N_STATE], stat;        /* in P */
   BufId host_tokens, host_labels, host_stat;   /* in host memory: all micro-batches of the rank */
+  BufId host_doc[N_TOKEN_VIEW];                /* likewise, where documents begin (TP and SEQ views), or NO_BUF */
   BufId *value[STEP_MAX_CHUNK];                /* [n_mb * n_val] forward buffers */
   int n_send;                                  /* sends in a step: events 0 .. n_send-1 of INS_SENT */
   int n_mb;
@@ -84,6 +85,7 @@ typedef struct StepOptions {
   const Kernels *k; KCtx kctx;                 /* for workspace sizes */
   const DealMb *mb;                            /* the largest micro-batch */
   int64_t n_input;                             /* tokens of this rank's TP view in a step */
+  int64_t n_document;                          /* document masks: tokens of this rank's whole sequences in a step; 0: none */
   bool tied_stages;                            /* the embedding's copy is on another stage */
   size_t optimizer_work;                       /* bytes of workspace for NORM, UPDATE */
   size_t reduce_work;                          /* bytes of staging for REDUCE */

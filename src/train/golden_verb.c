@@ -1,6 +1,5 @@
 #include "train/golden_verb.h"
 
-
 #include <string.h>
 
 #include "ckpt/golden_write.h"
@@ -176,7 +175,10 @@ static void put_values(GoldenRun *g, Err *e) {
   }
 }
 
-typedef struct Stored { const int32_t *token, *label; int64_t seq; } Stored;
+typedef struct Stored {
+  const int32_t *token, *label;
+  int64_t seq;
+} Stored;
 static bool fetch_stored(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
   (void)e;
   const Stored *s = ctx;
@@ -184,7 +186,6 @@ static bool fetch_stored(void *ctx, int64_t seq, int32_t *token, int32_t *label,
   memcpy(label, s->label + seq * s->seq, (size_t)s->seq * sizeof *label);
   return true;
 }
-
 
 /* ---- steps ----------------------------------------------------------------------------------------------------------------------- */
 /* The whole batch of a step, on every rank; then the rank's share as input of exec. */

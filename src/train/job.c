@@ -62,6 +62,7 @@ static bool step_declare(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, boo
   bool ends = s->chunk[0]->virtual_stage == 0 || s->chunk[s->n_chunk - 1]->virtual_stage == j->n_virtual - 1;
   s->options = (StepOptions){.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, real),
                    .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .mb = &s->mb[0], .n_input = n_input,
+                   .n_document = c->data.document_mask ? deal_rank(&s->deal, j->place.dp).n * c->data.seq_length : 0,
                    .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
                    .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
                    .optimizer_work = exec_optimizer_work(&j->params, real), .reduce_work = exec_reduce_work(&j->params)};

@@ -6,8 +6,8 @@
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "train/state.h"
 #include "train/feed.h"
+#include "train/state.h"
 #include "train/tap_map.h"
 #include "train/weights.h"
 
@@ -42,7 +42,10 @@ static void take_logits(void *ctx, const Step *s, const Ins *i, ValId v, const v
 }
 
 /* The context, then padding that no token before it can see. */
-typedef struct Context { const int32_t *token; int64_t n, seq_length; } Context;
+typedef struct Context {
+  const int32_t *token;
+  int64_t n, seq_length;
+} Context;
 static bool fetch(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
   (void)seq, (void)e;
   const Context *c = ctx;

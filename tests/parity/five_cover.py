@@ -18,7 +18,7 @@ MODELS = {
     'tied_fp64': ('spine.yaml', 'model.tie_word_embeddings=true shards=5 numerics.dtype=fp64 ', 5),
     'window_raw': ('spine.yaml', 'model.sliding_window=5 model.norm_topk_prob=false model.first_k_dense_replace=0 shards=4 ', 4),
     'kv1_tied': ('spine.yaml', 'model.num_key_value_heads=1 model.tie_word_embeddings=true shards=4 ', 4),
-    # masked
+    'masked': ('spine.yaml', 'data.train=docs.u16 data.document_mask=true data.eod_token=0 model.sliding_window=6 shards=4 ', 4),
     'even': ('even.yaml', 'shards=4 ', 4),
 }
 SEQUENCES = {'spine.yaml': 5, 'even.yaml': 8}
@@ -41,6 +41,7 @@ AXES = {
 HEAD = '''config %s
 tokens tokens.u16 %d 200
 tokens valid.u16 %d 60
+tokens docs.u16 6 200
 '''
 SHORT = {'tp': 'layout.tp', 'cp': 'layout.cp', 'pp': 'layout.pp', 'ep': 'layout.ep', 'etp': 'layout.etp', 'chunks': 'layout.chunks',
          'mb': 'train.micro_batch_size', 'sch': 'schedule.name', 'shard': 'optimizer.shard', 'dev': 'device.name',
@@ -120,7 +121,7 @@ def write(name, title, chosen):
         if file != config:
             text += HEAD % (file, VOCAB[file], VOCAB[file])
             config = file
-        text += f'group {model} {sets}data.valid=valid.u16\n1 mb={SEQUENCES[file]}\n'
+        text += f'group {model} {sets}data.valid={"docs" if model == "masked" else "valid"}.u16\n1 mb={SEQUENCES[file]}\n'
         text += ''.join(sorted(line(c) + '\n' for c in chosen if c['model'] == model))
     with open(os.path.join(HERE, name), 'w', encoding='ascii') as f:
         f.write(text)

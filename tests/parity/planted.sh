@@ -35,6 +35,7 @@ embedding_rows  | src/program/op_gather.c | s/for (int i = 0; i < d->n_tp; i++) 
 weight_pass     | src/program/lower.c     | s/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op)/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, 0, op)/ | a late weight gradient takes another micro-batch's
 stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR) emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) emit(s, INS_GATHER)/ | owners keep their new weights to themselves
 dense_sum       | src/exec/optimizer.c    | s/^  reduce_scatter(/  if (g != PGROUP_SHARD) reduce_scatter(/                  | dense gradients are not summed over DP and CP
+document_start  | src/exec/exec.c         | s/m->view\[VIEW_SEQ\].doc_start = .*;/m->view[VIEW_SEQ].doc_start = NULL;/           | keys forget where documents begin, in the backward over CP
 END
 }
 

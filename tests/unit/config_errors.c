@@ -217,7 +217,7 @@ static void command_line_overrides(void **state) {
       {NULL, {"foo"}, 0, "--set: \"foo\" is not KEY=VALUE, as in optimizer.lr=3e-4"},
       {NULL, {"=3"}, 0, "--set: \"=3\" is not KEY=VALUE, as in optimizer.lr=3e-4"},
       {NULL, {"optimiser.lr=3"}, 0, "--set: optimiser.lr: unknown key; did you mean optimizer.lr?"},
-      {NULL, {"log=3"}, 0, "--set: log: is a section, not a key; its keys: interval, hash_interval, metrics"},
+      {NULL, {"log=3"}, 0, "--set: log: is a section, not a key; its keys: interval, hash_interval, hash_values, router_interval, tensorboard, metrics"},
       {NULL, {"train.seed=1", "optimizer.lr=fast"}, 0, "--set: optimizer.lr: \"fast\" is not a number; allowed: a number >= 0"},
       {NULL, {"optimizer.lr="}, 0, "--set: optimizer.lr: \"null\" is no value; allowed: a number >= 0"},
       {NULL, {"data.train=\xe9"}, 0, "--set: data.train: \"\xe9\" holds a character that may not stand in a text; allowed: text"},

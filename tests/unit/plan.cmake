@@ -1,0 +1,1 @@
+etalon_test(NAME plan_world KIND unit LIBS train)
