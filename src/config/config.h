@@ -11,7 +11,7 @@
 
 typedef enum { FAMILY_LLAMA, FAMILY_MIXTRAL, N_FAMILY } Family;
 typedef enum { NUM_CANONICAL, NUM_NATIVE } NumericsMode;
-typedef enum { CDT_FP32, CDT_FP64 } ComputeDType;
+typedef enum { CDT_FP32, CDT_FP64, CDT_BF16 } ComputeDType;
 typedef enum { ROUTE_LEARNED, ROUTE_BALANCED, ROUTE_ALL_TO_ONE, ROUTE_ZIPF, ROUTE_REPLAY } Routing;
 typedef enum { AUX_SEQUENCE, AUX_GLOBAL } AuxScope;
 typedef enum { DECAY_CONSTANT, DECAY_LINEAR, DECAY_COSINE, DECAY_WSD } LrDecay;

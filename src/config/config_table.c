@@ -8,7 +8,7 @@ enum { MAX_I32 = INT32_MAX, MAX_WIDTH = 1 << 20, MAX_COUNT = 1 << 16 };
 
 static const char *const family_words[] = {"llama", "mixtral", NULL};
 static const char *const mode_words[] = {"canonical", "native", NULL};
-static const char *const dtype_words[] = {"fp32", "fp64", NULL};
+static const char *const dtype_words[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const routing_words[] = {"learned", "balanced", "all_to_one", "zipf", "replay", NULL};
 static const char *const aux_words[] = {"sequence", "global", NULL};
 static const char *const decay_words[] = {"constant", "linear", "cosine", "wsd", NULL};
@@ -95,7 +95,7 @@ static const ConfigKey table[] = {
     TEXT(moe, replay, "", "a routing trace whose choices are made again, step by step, with moe.routing: replay"),
 
     ENUM(numerics, mode, mode_words, "canonical", "canonical: same bits on every layout; native: faster, same bits on one layout only"),
-    ENUM(numerics, dtype, dtype_words, "fp32", "type of weights, activations and gradients"),
+    ENUM(numerics, dtype, dtype_words, "fp32", "type of weights, activations and gradients; bf16: of what products read, sums and master weights are fp32"),
     INT(numerics, window, 1, MAX_I32, "256", "tokens summed as one piece of a weight gradient; canonical bits depend on it"),
     INT(numerics, shards, 1, 4096, "1", "blocks that a feature axis is cut into; canonical bits depend on it"),
 

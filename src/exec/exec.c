@@ -20,7 +20,7 @@ static void bind_parameter(const Exec *x, const StepRun *r, const Ins *i, OpCall
   size_t acc_size = r->s->p->num.exact ? sizeof(uint64_t) : x->real;
   const char *fetched = exec_ptr(x, r->s, i->weight);
   char *apart = exec_ptr(x, r->s, i->accum);
-  c->weight[k] = (Weight){fetched ? fetched : w + (size_t)p->flat * x->real, p->expert_stride, p->offset};
+  c->weight[k] = (Weight){fetched ? fetched : w + (size_t)p->flat * exec_weight_size(x, p->group), p->expert_stride, p->offset};
   c->accum[k] = x->env.accum_like;
   c->accum[k].data = apart ? apart : acc + (size_t)p->flat * acc_size;
   c->accum[k].expert_stride = p->expert_stride;
@@ -52,7 +52,9 @@ void ins_kernel(Exec *x, StepRun *r, const Ins *i) {
 
 void ins_sum(Exec *x, StepRun *r, const Ins *i) {
   size_t bytes = buf_bytes(r->s, &r->s->buf[i->out[0]], r->mb, r->n_row);
-  x->k->add(&x->env.kctx, exec_ptr(x, r->s, i->out[0]), exec_ptr(x, r->s, i->in[0]), exec_ptr(x, r->s, i->in[1]), (int64_t)(bytes / x->real));
+  DType t = r->s->chunk[i->chunk]->val[r->s->buf[i->out[0]].val].grad_dtype;
+  const Kernels *k = dtype_size(t) == x->real ? x->k->wide : x->k;
+  k->add(&x->env.kctx, exec_ptr(x, r->s, i->out[0]), exec_ptr(x, r->s, i->in[0]), exec_ptr(x, r->s, i->in[1]), (int64_t)(bytes / dtype_size(t)));
 }
 
 void ins_decide(Exec *x, StepRun *r, const Ins *i) {
@@ -189,7 +191,7 @@ bool exec_open(Exec **out, Arena *a, const ExecOptions *o, Err *e) {
   Exec *x = *out = ARENA_NEW(a, Exec, 1);
   x->o = *o;
   const Program *p = o->step[EXEC_TRAIN].step ? o->step[EXEC_TRAIN].step->p : o->step[EXEC_EVAL].step->p;
-  x->k = device_kernels(o->device, p->num.real);
+  x->k = device_kernels(o->device, p->num.act);
   x->real = dtype_size(p->num.real);
   x->device = o->device->ops->alloc(o->device, SPACE_DEVICE, o->slab.device);
   x->host = o->device->ops->alloc(o->device, SPACE_HOST, o->slab.host);
@@ -236,8 +238,9 @@ void exec_owned(const Exec *x, ParamGroupId g, int64_t *lo, int64_t *hi) {
 }
 
 const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_t n, void *scratch) {
-  static const StateKind kind[] = {[VIEW_WEIGHT] = STATE_WEIGHT, [VIEW_GRAD] = STATE_ACCUM, [VIEW_M] = STATE_M, [VIEW_V] = STATE_V};
+  static const StateKind kind[] = {[VIEW_WEIGHT] = STATE_WEIGHT, [VIEW_GRAD] = STATE_ACCUM, [VIEW_M] = STATE_M, [VIEW_V] = STATE_V, [VIEW_MASTER] = STATE_MASTER};
   const Step *s = any_step(x);
+  if (v == VIEW_MASTER && weight_type(&s->p->num, g) == s->p->num.real) v = VIEW_WEIGHT;
   const char *base = exec_state(x, g, kind[v]);
   if (v == VIEW_GRAD) {
     const char *acc = base + (size_t)(flat - (x->o.zero3 ? x->bound[g][x->self[g]] : 0)) * (s->p->num.exact ? sizeof(uint64_t) : x->real);
@@ -245,7 +248,7 @@ const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_
     return scratch;
   }
   bool share = v == VIEW_WEIGHT ? x->o.zero3 && g != PGROUP_MIRROR : x->o.zero1;
-  return base + (size_t)(flat - (share ? x->bound[g][x->self[g]] : 0)) * x->real;
+  return base + (size_t)(flat - (share ? x->bound[g][x->self[g]] : 0)) * (v == VIEW_WEIGHT ? exec_weight_size(x, g) : x->real);
 }
 
 size_t exec_touched(const Exec *x, Region r) {

@@ -15,7 +15,7 @@ typedef struct StepRun {            /* one step kind, ready to run */
 struct Exec {
   ExecOptions o;
   const Kernels *k;
-  size_t real;
+  size_t real;                      /* bytes of a real (kernel.h) */
   char *device, *host;              /* slabs */
   StepRun run[EXEC_MAX_STEP];
   int64_t *bound[N_PGROUP]; int n_bound[N_PGROUP], self[N_PGROUP];
@@ -34,6 +34,12 @@ static inline void *exec_ptr(const Exec *x, const Step *s, BufId b) {
   if (b == NO_BUF) return NULL;
   const Buf *f = &s->buf[b];
   return (f->region == REGION_HOST ? x->host : x->device) + x->o.slab.base[f->region] + f->offset;
+}
+
+/* Bytes of a group's weights. */
+static inline size_t exec_weight_size(const Exec *x, ParamGroupId g) {
+  const Step *s = x->run[EXEC_TRAIN].s ? x->run[EXEC_TRAIN].s : x->run[EXEC_EVAL].s;
+  return dtype_size(weight_type(&s->p->num, g));
 }
 
 typedef void InsFn(Exec *x, StepRun *r, const Ins *i);

@@ -4,7 +4,7 @@
 
 #include "exec/exec_state.h"
 
-enum { PAINT = 0xA5, POISON = 0xFF /* NaN as f32 and f64, -1 as an index */, LINE = 64 };
+enum { PAINT = 0xA5, POISON = 0xFF /* NaN as f32, f64 and bf16, -1 as an index */, LINE = 64 };
 
 void guard_paint(void *p, size_t n) { memset(p, PAINT, n); }
 

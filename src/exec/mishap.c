@@ -28,8 +28,9 @@ static Reals reals_of(const Exec *x, const StepRun *r, BufId b) {
   if (b == NO_BUF || (s->buf[b].kind != BUF_VALUE && s->buf[b].kind != BUF_GRAD)) return (Reals){0};
   const Buf *f = &s->buf[b];
   const Value *v = &s->chunk[f->chunk]->val[f->val];
-  if (v->dtype != DT_F32 && v->dtype != DT_F64) return (Reals){0};
-  return (Reals){exec_ptr(x, s, b), buf_bytes(s, f, r->mb, r->n_row), v->dtype};
+  DType t = f->kind == BUF_GRAD ? v->grad_dtype : v->dtype;
+  if (t != DT_F32 && t != DT_F64 && t != DT_BF16) return (Reals){0};
+  return (Reals){exec_ptr(x, s, b), buf_bytes(s, f, r->mb, r->n_row), t};
 }
 
 /* What an instruction writes: values forward, gradients backward. */
@@ -49,11 +50,9 @@ static uint64_t suspicion(const StepRun *r, const Ins *i) {
 }
 
 static bool all_finite(Reals a) {
+  int64_t n = a.bytes ? (int64_t)(a.bytes / dtype_size(a.type)) : 0;
   bool ok = true;
-  if (a.type == DT_F64)
-    for (size_t k = 0; k < a.bytes / sizeof(double); k++) ok &= isfinite(((const double *)(const void *)a.p)[k]) != 0;
-  else
-    for (size_t k = 0; k < a.bytes / sizeof(float); k++) ok &= isfinite(((const float *)(const void *)a.p)[k]) != 0;
+  for (int64_t k = 0; k < n; k++) ok &= isfinite(dtype_get(a.p, a.type, k)) != 0;
   return ok;
 }
 

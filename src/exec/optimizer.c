@@ -79,8 +79,9 @@ void ins_fetch(Exec *x, StepRun *r, const Ins *i) {
   param_bounds(x, p, bound);
   char *whole = exec_ptr(x, r->s, i->out[0]);
   const char *share = exec_ptr(x, r->s, r->s->state[g][STATE_WEIGHT]);
-  memcpy(whole + (size_t)bound[self] * x->real, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * x->real, (size_t)(bound[self + 1] - bound[self]) * x->real);
-  comm_allgather(x->o.world, pgroup_axes(g), whole, bound, x->real);
+  size_t size = exec_weight_size(x, g);
+  memcpy(whole + (size_t)bound[self] * size, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * size, (size_t)(bound[self + 1] - bound[self]) * size);
+  comm_allgather(x->o.world, pgroup_axes(g), whole, bound, size);
 }
 void ins_clear(Exec *x, StepRun *r, const Ins *i) { memset(exec_ptr(x, r->s, i->out[0]), 0, r->s->buf[i->out[0]].bytes); }
 
@@ -116,9 +117,10 @@ void ins_mirror_weight(Exec *x, StepRun *r, const Ins *i) {
   const ParamSet *ps = r->s->p->params;
   char *w;
   int last = ps->mesh->size[AXIS_PP] - 1, self = mesh_coord(ps->mesh, ps->rank, AXIS_PP);
-  if (mirror_place(ps, x, r->s, STATE_WEIGHT, x->real, &w) < 0) return;
+  size_t size = exec_weight_size(x, PGROUP_MIRROR);
+  if (mirror_place(ps, x, r->s, STATE_WEIGHT, size, &w) < 0) return;
   RowSeg up = {.peer = last, .n_row = ps->param[ps->n - 1].expert_stride}, down = {.peer = 0, .n_row = up.n_row};
-  comm_exchange_rows(x->o.world, AXIS_BIT(AXIS_PP), w, &up, self == 0, w, &down, self == last, x->real);
+  comm_exchange_rows(x->o.world, AXIS_BIT(AXIS_PP), w, &up, self == 0, w, &down, self == last, size);
 }
 
 void ins_reduce(Exec *x, StepRun *r, const Ins *i) {
@@ -181,10 +183,11 @@ static void update_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t f
   AdamArgs a = {.lr = u->lr, .beta1 = u->beta1, .beta2 = u->beta2, .eps = u->eps, .weight_decay = param_decays(p) ? u->weight_decay : 0,
                 .correction1 = 1 - pow(u->beta1, (double)u->t), .correction2 = 1 - pow(u->beta2, (double)u->t), .clip = x->norm_clip};
   const void *grad = exec_view(x, g, VIEW_GRAD, flat, n, ctx);
-  size_t share = x->o.zero1 ? (size_t)x->bound[g][x->self[g]] : 0;
-  size_t weight_share = x->o.zero3 ? share : 0;
-  char *w = exec_state(x, g, STATE_WEIGHT), *m = exec_state(x, g, STATE_M), *v = exec_state(x, g, STATE_V);
-  x->k->adamw(&x->env.kctx, w + ((size_t)flat - weight_share) * x->real, m + ((size_t)flat - share) * x->real, v + ((size_t)flat - share) * x->real, grad, n, &a);
+  void *state[VIEW_MASTER + 1];
+  for (StateView k = VIEW_WEIGHT; k <= VIEW_MASTER; k++)
+    if (k != VIEW_GRAD) state[k] = (void *)(uintptr_t)exec_view(x, g, k, flat, n, NULL);
+  x->k->adamw(&x->env.kctx, state[VIEW_MASTER], state[VIEW_M], state[VIEW_V], grad, n, &a);
+  if (state[VIEW_MASTER] != state[VIEW_WEIGHT]) x->k->narrow(&x->env.kctx, state[VIEW_WEIGHT], state[VIEW_MASTER], n);
 }
 
 /* Nothing moves when a gradient is not finite, or when no label counts. */
@@ -199,5 +202,6 @@ void ins_update(Exec *x, StepRun *r, const Ins *i) {
 
 void ins_gather(Exec *x, StepRun *r, const Ins *i) {
   if (!updates(x) || !x->o.zero1) return;
-  comm_allgather(x->o.world, pgroup_axes(i->group), exec_ptr(x, r->s, r->s->state[i->group][STATE_WEIGHT]), x->bound[i->group], x->real);
+  comm_allgather(x->o.world, pgroup_axes(i->group), exec_ptr(x, r->s, r->s->state[i->group][STATE_WEIGHT]), x->bound[i->group],
+                 exec_weight_size(x, i->group));
 }

@@ -43,6 +43,8 @@ static void walk_send(Walk *w, const Ins *i) { sketch_send(&w->sketch, AXIS_BIT(
 static size_t work_bytes(const Walk *w, const Ins *i) { return i->work == NO_BUF ? 0 : w->t->s->buf[i->work].bytes; }
 static size_t acc_size(const Walk *w) { return w->t->s->p->num.exact ? sizeof(uint64_t) : w->t->k->real_size; }
 
+static size_t weight_size(const Walk *w, ParamGroupId g) { return dtype_size(weight_type(&w->t->s->p->num, g)); }
+
 static void walk_count(Walk *w, const Ins *i) {
   (void)i;
   sketch_allreduce_u64(&w->sketch, AXES_TOKENS, 1);
@@ -72,7 +74,7 @@ static void walk_mirror_weight(Walk *w, const Ins *i) {
   if (!copy) return;
   int self = mesh_coord(w->sketch.mesh, w->sketch.rank, AXIS_PP);
   RowSeg up = {.peer = last_stage(w), .n_row = copy->expert_stride}, down = {.peer = 0, .n_row = copy->expert_stride};
-  sketch_exchange_rows(&w->sketch, AXIS_BIT(AXIS_PP), &up, self == 0, &down, self == last_stage(w), w->t->k->real_size);
+  sketch_exchange_rows(&w->sketch, AXIS_BIT(AXIS_PP), &up, self == 0, &down, self == last_stage(w), weight_size(w, PGROUP_MIRROR));
 }
 /* The shares' parts of one parameter (exec/optimizer.c, param_bounds). */
 static void walk_param(Walk *w, const Ins *i, bool sum) {
@@ -85,7 +87,7 @@ static void walk_param(Walk *w, const Ins *i, bool sum) {
   if (sum)
     sketch_reduce_scatter(&w->sketch, pgroup_axes(p->group), acc_size(w), bound, work_bytes(w, i));
   else
-    sketch_allgather(&w->sketch, pgroup_axes(p->group), bound, w->t->k->real_size);
+    sketch_allgather(&w->sketch, pgroup_axes(p->group), bound, weight_size(w, p->group));
 }
 static void walk_fetch(Walk *w, const Ins *i) { walk_param(w, i, false); }
 static void walk_reduce_param(Walk *w, const Ins *i) { walk_param(w, i, true); }
@@ -105,7 +107,7 @@ static void walk_norm(Walk *w, const Ins *i) {
   sketch_allreduce_u64(&w->sketch, AXES_WORLD, w->t->s->p->params->n_norm_leaf);
 }
 static void walk_gather(Walk *w, const Ins *i) {
-  if (w->t->zero1) sketch_allgather(&w->sketch, pgroup_axes(i->group), w->bound[i->group], w->t->k->real_size);
+  if (w->t->zero1) sketch_allgather(&w->sketch, pgroup_axes(i->group), w->bound[i->group], weight_size(w, i->group));
 }
 
 static void (*const walk_ins[N_INS])(Walk *, const Ins *) = {[INS_KERNEL] = walk_kernel,

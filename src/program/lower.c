@@ -90,7 +90,8 @@ static BufId param_buf(const Lower *l, int param, size_t element) {
   return buf_new(l->s, (Buf){.label = p->name, .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = (size_t)param_elements(p) * element});
 }
 static BufId lower_fetch(const Lower *l, int chunk, int mb, int param) {
-  BufId b = param_buf(l, param, dtype_size(l->s->p->num.real));
+  const Program *p = l->s->p;
+  BufId b = param_buf(l, param, dtype_size(weight_type(&p->num, p->params->param[param].group)));
   Ins *i = emit_for(l->s, INS_FETCH, chunk, mb);
   i->param = param, i->out[0] = b;
   return b;
@@ -307,7 +308,9 @@ void step_state_bytes(const ParamSet *ps, int rank, ParamGroupId g, const Numeri
   int64_t bound[n + 1];
   params_bounds(ps, g, n, bound);
   size_t own = (size_t)(zero1 ? bound[self + 1] - bound[self] : bound[n]), held = zero3 && g != PGROUP_MIRROR ? own : (size_t)ps->n_flat[g];
-  bytes[STATE_WEIGHT] = held * real, bytes[STATE_ACCUM] = held * acc, bytes[STATE_M] = bytes[STATE_V] = own * real;
+  DType weight = weight_type(num, g);
+  bytes[STATE_WEIGHT] = held * dtype_size(weight), bytes[STATE_ACCUM] = held * acc, bytes[STATE_M] = bytes[STATE_V] = own * real;
+  bytes[STATE_MASTER] = weight == num->real ? 0 : own * real;
 }
 
 /* Where each token's document begins: read by kernels through the views. */
@@ -320,7 +323,7 @@ static void lower_documents(Lower *l, Buf host) {
   }
 }
 static void lower_states(Lower *l) {
-  static const char *const state[N_STATE] = {"weights", "gradients", "moment1", "moment2"};
+  static const char *const state[N_STATE] = {"weights", "gradients", "moment1", "moment2", "masters"};
   const ParamSet *ps = l->s->p->params;
   Step *s = l->s;
   for (int g = 0; g < N_PGROUP; g++) {

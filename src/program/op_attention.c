@@ -37,6 +37,7 @@ ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int6
   Shards need = fetch ? needed_blocks(&cut, &own) : own;
   ValId out[4] = {program_act(p, name, p->val[q].rows, p->val[q].width, cut), program_act(p, arena_printf(a, "%s.lse", name), p->val[q].rows, heads, (Shards){1, 0, 1, heads, 1})};
   p->val[out[1]].floor = true;
+  value_types(p, out[1], p->num.real, p->num.real);
   for (int i = 2; i < 4 && fetch; i++) out[i] = program_act(p, arena_printf(a, "%s.%s", name, i == 2 ? "k" : "v"), ROWS_SEQ, shard_total(&need), need);
   Op *op = program_op(p, OP_ATTENTION, name, (ValId[]){q, k, v}, 3, out, fetch ? 4 : 2);
   if (fetch) op->x_in = 1;      /* keys and values are read where they were fetched to */
@@ -48,12 +49,12 @@ ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int6
 }
 static AttnArgs attention_args(const Op *op) {
   return (AttnArgs){.q = op->attr.attention.q, .kv = op->attr.attention.kv, .head_dim = op->attr.attention.head_dim,
-                    .window = op->attr.attention.window, .scale = op->attr.attention.scale};
+                    .window = op->attr.attention.window, .scale = op->attr.attention.scale, .dv_real = op->n_out == 4};
 }
 static bool op_fetches(const Op *op) { return op->n_out == 4; }
 
 /* ---- fetching: blocks of rows of the TP view to rows of whole sequences ------------------------------------------------------------------------------- */
-typedef struct Fetch { const OpCall *c; AxisSet axes; Shards own, q; bool by_need; size_t real; RowSeg *send, *recv; int n_send, n_recv; } Fetch;
+typedef struct Fetch { const OpCall *c; AxisSet axes; Shards own, q; bool by_need; RowSeg *send, *recv; int n_send, n_recv; } Fetch;
 
 static Shards fetch_need(const Fetch *f, int tp) {
   const Dims *d = &f->c->p->dims;
@@ -98,15 +99,15 @@ static size_t fetch_work(const Program *p, int64_t own_blocks, int64_t need_bloc
 /* Segments are laid in `work`; then any number of values of this geometry can be sent. */
 static Fetch fetch_open(const OpCall *c, const Shards *own, bool by_need, void *work) {
   const Dims *d = &c->p->dims;
-  Fetch f = {.c = c, .axes = by_need ? CP | TP : CP, .own = *own, .q = c->op->attr.attention.q, .by_need = by_need, .real = c->env->k->real_size};
+  Fetch f = {.c = c, .axes = by_need ? CP | TP : CP, .own = *own, .q = c->op->attr.attention.q, .by_need = by_need};
   f.send = work;
   f.recv = f.send + (size_t)d->n_cp * (size_t)d->n_tp * (size_t)own->count * (size_t)c->mb->n_cp_segment;
   for (int cp = 0; cp < d->n_cp; cp++)
     for (int tp = 0; tp < (by_need ? d->n_tp : 1); tp++) fetch_plan_send(&f, cp, tp), fetch_plan_recv(&f, cp, tp);
   return f;
 }
-static void fetch_run(const Fetch *f, const void *from, void *to) {
-  comm_exchange_rows(f->c->env->world, f->axes, from, f->send, f->n_send, to, f->recv, f->n_recv, f->real);
+static void fetch_run(const Fetch *f, const void *from, void *to, size_t element) {
+  comm_exchange_rows(f->c->env->world, f->axes, from, f->send, f->n_send, to, f->recv, f->n_recv, element);
 }
 
 /* ---- forward -------------------------------------------------------------------------------------------------------------------------------------------- */
@@ -115,8 +116,8 @@ void attention_fwd(const OpCall *c) {
   const void *k = c->in[1], *v = c->in[2];
   if (op_fetches(c->op)) {
     Fetch f = fetch_open(c, &c->op->attr.attention.kv_own, true, c->work);
-    fetch_run(&f, c->in[1], c->out[2]);
-    fetch_run(&f, c->in[2], c->out[3]);
+    fetch_run(&f, c->in[1], c->out[2], c->env->k->act_size);
+    fetch_run(&f, c->in[2], c->out[3], c->env->k->act_size);
     k = c->out[2], v = c->out[3];
   }
   KCtx kc = work_after(c, 0);
@@ -136,7 +137,8 @@ static size_t roots_received(const Program *p, const Op *op) {
   }
   return (size_t)planes;
 }
-static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb, size_t real, char *base) {
+static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb, const Kernels *k, char *base) {
+  size_t real = k->real_size, act = k->act_size;
   const Dims *d = &p->dims;
   AttnArgs a = attention_args(op);
   size_t tp = (size_t)d->n_token[VIEW_TP], seq = (size_t)d->n_token[VIEW_SEQ], heads = (size_t)(shard_total(&a.q) / a.head_dim);
@@ -148,12 +150,12 @@ static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb
   PIECE(delta, tp * heads * real);
   PIECE(seg, fetch ? fetch_work(p, a.q.count > op->attr.attention.kv_own.count ? a.q.count : op->attr.attention.kv_own.count,
                                 a.q.count > a.kv.count ? a.q.count : a.kv.count, mb->n_cp_segment) + (size_t)(d->n_tp * (a.kv.count + 1) + d->n_tp) * 64 * sizeof(RowSeg) : 0);
-  PIECE(q, cp ? seq * q * real : 0);
-  PIECE(d_o, cp ? seq * q * real : 0);
+  PIECE(q, cp ? seq * q * act : 0);
+  PIECE(d_o, cp ? seq * q * act : 0);
   PIECE(lse, cp ? seq * heads * real : 0);
   PIECE(delta_seq, cp ? seq * heads * real : 0);
-  PIECE(k, cp ? tp * need * real : 0);
-  PIECE(v, cp ? tp * need * real : 0);
+  PIECE(k, cp ? tp * need * act : 0);
+  PIECE(v, cp ? tp * need * act : 0);
   PIECE(dk, fetch ? tp * need * real * (size_t)attention_planes(&a) : 0);
   PIECE(dv, fetch ? tp * need * real * (size_t)attention_planes(&a) : 0);
   PIECE(roots, fetch ? tp * own * real * roots_received(p, op) : 0);
@@ -166,9 +168,9 @@ static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb
 /* Rows of whole sequences that are this rank's TP view, block by block. */
 static void take_own_rows(const OpCall *c, const Shards *blocks, const char *seq, char *tp) {
   const DealMb *mb = c->mb;
-  size_t real = c->env->k->real_size;
+  size_t act = c->env->k->act_size;
   for (int j = blocks->first; j < blocks->first + blocks->count; j++) {
-    size_t row = (size_t)shard_width(blocks, j) * real, at = (size_t)shard_local(blocks, j) * real;
+    size_t row = (size_t)shard_width(blocks, j) * act, at = (size_t)shard_local(blocks, j) * act;
     for (int s = 0; s < mb->n_cp_segment; s++) {
       const CpSegment *g = &mb->cp_segment[s];
       if (g->cp == c->p->dims.cp_self)
@@ -185,11 +187,11 @@ static void gradients_over_cp(const OpCall *c, const AttnArgs *a, const Backward
   KCtx kc = work_after(c, (size_t)(b->kernel - (char *)c->work));
   k->attention_bwd(&kc, d_q, NULL, NULL, c->d_out[0], c->out[1], b->delta, c->in[0], c->out[2], c->out[3], a, tp, seq);
   Fetch f = fetch_open(c, &a->q, false, b->seg);
-  fetch_run(&f, c->in[0], b->q);
-  fetch_run(&f, c->d_out[0], b->d_o);
+  fetch_run(&f, c->in[0], b->q, k->act_size);
+  fetch_run(&f, c->d_out[0], b->d_o, k->act_size);
   f = fetch_open(c, &heads, false, b->seg);
-  fetch_run(&f, c->out[1], b->lse);
-  fetch_run(&f, b->delta, b->delta_seq);
+  fetch_run(&f, c->out[1], b->lse, k->real_size);
+  fetch_run(&f, b->delta, b->delta_seq, k->real_size);
   take_own_rows(c, &a->kv, c->out[2], b->k);
   take_own_rows(c, &a->kv, c->out[3], b->v);
   k->attention_bwd(&kc, NULL, b->dk, b->dv, b->d_o, b->lse, b->delta_seq, b->q, b->k, b->v, a, seq, tp);
@@ -226,7 +228,8 @@ static int root_receives(const OpCall *c, RootSource *src, RowSeg *seg) {
   }
   return n;
 }
-static void merge_heads(const OpCall *c, const RootSource *src, const char *roots, char *out) {
+/* out: of the type that `to` calls act */
+static void merge_heads(const OpCall *c, const Kernels *to, const RootSource *src, const char *roots, char *out) {
   const Shards *own = &c->op->attr.attention.kv_own;
   int64_t D = c->op->attr.attention.head_dim, rows = c->mb->view[VIEW_TP].n_token, plane = rows * shard_total(own);
   size_t real = c->env->k->real_size;
@@ -240,24 +243,24 @@ static void merge_heads(const OpCall *c, const RootSource *src, const char *root
         int m = attention_roots(&src[t].args, at / D, node + n);
         for (int r = 0; r < m; r++, n++) value[n] = roots + (size_t)((src[t].first + r) * plane + element) * real;
       }
-      c->env->k->tree_merge(&c->env->kctx, out + (size_t)element * real, value, node, n, rows, D, shard_width(own, j), shard_width(own, j));
+      to->tree_merge(&c->env->kctx, out + (size_t)element * to->act_size, value, node, n, rows, D, shard_width(own, j), shard_width(own, j));
     }
 }
-static void return_roots(const OpCall *c, const AttnArgs *a, const Backward *b, const char *planes, void *out) {
+static void return_roots(const OpCall *c, const Kernels *to, const AttnArgs *a, const Backward *b, const char *planes, void *out) {
   RootSource src[c->p->dims.n_tp];
   RowSeg *send = (RowSeg *)b->seg;
   int n_send = root_sends(c, a, send);
   RowSeg *recv = send + n_send;
   int n_recv = root_receives(c, src, recv);
   comm_exchange_rows(c->env->world, TP, planes, send, n_send, b->roots, recv, n_recv, c->env->k->real_size);
-  merge_heads(c, src, b->roots, out);
+  merge_heads(c, to, src, b->roots, out);
 }
 
 void attention_dx(const OpCall *c) {
   AttnArgs a = attention_args(c->op);
   const Kernels *k = c->env->k;
   const TokenView *tp = &c->mb->view[VIEW_TP];
-  Backward b = backward_layout(c->p, c->op, c->mb, k->real_size, c->work);
+  Backward b = backward_layout(c->p, c->op, c->mb, k, c->work);
   KCtx kc = work_after(c, (size_t)(b.kernel - (char *)c->work));
   k->attention_delta(&kc, b.delta, c->d_out[0], c->out[0], &a, tp);
   if (!op_fetches(c->op)) {
@@ -266,24 +269,24 @@ void attention_dx(const OpCall *c) {
   }
   if (c->p->dims.n_cp > 1) gradients_over_cp(c, &a, &b, c->d_in[0]);
   else k->attention_bwd(&kc, c->d_in[0], b.dk, b.dv, c->d_out[0], c->out[1], b.delta, c->in[0], c->out[2], c->out[3], &a, tp, tp);
-  return_roots(c, &a, &b, b.dk, c->d_in[1]);
-  return_roots(c, &a, &b, b.dv, c->d_in[2]);
+  return_roots(c, k->wide, &a, &b, b.dk, c->d_in[1]);
+  return_roots(c, k, &a, &b, b.dv, c->d_in[2]);
 }
 
-static void fetch_sketch(const OpCall *c, const Shards *own, bool by_need, Sketch *s) {
+static void fetch_sketch(const OpCall *c, const Shards *own, bool by_need, size_t element, Sketch *s) {
   Fetch f = fetch_open(c, own, by_need, c->work);
-  for (int i = 0; i < 2; i++) sketch_exchange_rows(s, f.axes, f.send, f.n_send, f.recv, f.n_recv, f.real);
+  for (int i = 0; i < 2; i++) sketch_exchange_rows(s, f.axes, f.send, f.n_send, f.recv, f.n_recv, element);
 }
 void attention_traffic(const OpCall *c, Pass pass, Sketch *s) {
   if (!op_fetches(c->op)) return;
   if (pass == PASS_FWD) {
-    fetch_sketch(c, &c->op->attr.attention.kv_own, true, s);
+    fetch_sketch(c, &c->op->attr.attention.kv_own, true, c->env->k->act_size, s);
     return;
   }
   AttnArgs a = attention_args(c->op);
   Shards heads = {1, 0, 1, shard_total(&a.q) / a.head_dim, 1};
   RootSource src[c->p->dims.n_tp];
-  if (c->p->dims.n_cp > 1) fetch_sketch(c, &a.q, false, s), fetch_sketch(c, &heads, false, s);
+  if (c->p->dims.n_cp > 1) fetch_sketch(c, &a.q, false, c->env->k->act_size, s), fetch_sketch(c, &heads, false, c->env->k->real_size, s);
   RowSeg *send = c->work;
   int n_send = root_sends(c, &a, send), n_recv = root_receives(c, src, send + n_send);
   for (int i = 0; i < 2; i++) sketch_exchange_rows(s, TP, send, n_send, send + n_send, n_recv, c->env->k->real_size);
@@ -298,7 +301,7 @@ size_t attention_work(const OpWorkArgs *w, Pass pass) {
     size_t n = w->k->attention_work(&w->kctx, &a, tp, seq, ATTN_FWD);
     return n > seg ? n : seg;
   }
-  size_t before = backward_layout(w->p, w->op, w->mb, w->k->real_size, NULL).bytes;
+  size_t before = backward_layout(w->p, w->op, w->mb, w->k, NULL).bytes;
   if (w->p->dims.n_cp == 1) return before + w->k->attention_work(&w->kctx, &a, tp, tp, ATTN_BWD);
   size_t q = w->k->attention_work(&w->kctx, &a, tp, seq, ATTN_BWD_Q), kv = w->k->attention_work(&w->kctx, &a, seq, tp, ATTN_BWD_K);
   return before + (q > kv ? q : kv);

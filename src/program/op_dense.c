@@ -28,6 +28,8 @@ ValId op_rmsnorm(Program *p, const char *name, ValId x, ValId gain, double eps) 
   int64_t H = p->val[x].width;
   ValId out[2] = {program_act(p, name, p->val[x].rows, H, uncut(H)), program_act(p, arena_printf(p->arena, "%s.rstd", name), p->val[x].rows, 1, uncut(1))};
   p->val[out[1]].floor = true;
+  value_types(p, out[0], p->num.act, p->num.real);
+  value_types(p, out[1], p->num.real, p->num.real);
   program_op(p, OP_RMSNORM, name, (ValId[]){x, gain}, 2, out, 2)->attr.norm.eps = eps;
   return out[0];
 }
@@ -46,6 +48,8 @@ void rmsnorm_dw(const OpCall *c) {
 ValId op_rope(Program *p, const char *name, ValId x, double theta, int64_t head_dim) {
   CHECK(p->val[x].cut.unit == head_dim, "%s: %s is not cut by heads", name, p->val[x].name);
   ValId y = program_act(p, name, p->val[x].rows, p->val[x].width, p->val[x].cut);
+  value_types(p, x, p->num.real, p->num.act);
+  value_types(p, y, p->num.act, p->num.real);
   program_op(p, OP_ROPE, name, &x, 1, &y, 1)->attr.rope.theta = theta;
   return y;
 }
@@ -59,6 +63,7 @@ void rope_dx(const OpCall *c) {
 ValId op_swiglu(Program *p, const char *name, ValId gate, ValId up, ValId row_weight) {
   ValId y = program_act(p, name, p->val[gate].rows, p->val[gate].width, p->val[gate].cut);
   p->val[y].rows_from = p->val[gate].rows_from;
+  value_types(p, y, p->num.act, p->num.real);
   const Shards *cut = &p->val[gate].cut;
   TreeNode node[TREE_ROOTS];
   if (row_weight != NO_VAL) {

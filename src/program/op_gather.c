@@ -36,7 +36,7 @@ static Planes planes_open(const OpCall *c, const Shards *blocks, RowSeg *seg) {
 }
 
 /* Exchanges planes and merges those of own tokens: out [T, width] = tree over blocks. `work`: received planes, then segments. */
-static void merge_planes(const OpCall *c, const Shards *blocks, int64_t width, const void *planes, void *out, void *work) {
+static void merge_planes(const OpCall *c, const Kernels *to, const Shards *blocks, int64_t width, const void *planes, void *out, void *work) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token;
   size_t row_bytes = (size_t)width * c->env->k->real_size;
@@ -44,12 +44,11 @@ static void merge_planes(const OpCall *c, const Shards *blocks, int64_t width, c
   const void *plane[PLANES_MAX];
   for (int k = 0; k < x.n_recv; k++) plane[k] = (const char *)work + (size_t)(k * own) * row_bytes;
   comm_exchange_rows(c->env->world, TP, planes, x.send, x.n_send, work, x.recv, x.n_recv, row_bytes);
-  c->env->k->tree_merge(&c->env->kctx, out, plane, x.node, x.n_recv, own, width, width, width);
+  to->tree_merge(&c->env->kctx, out, plane, x.node, x.n_recv, own, width, width, width);
 }
 
 /* Own rows to everybody's place in the TP view. */
-static void gather_rows(const OpCall *c, const void *own, void *all, int64_t width) {
-  size_t row = (size_t)width * c->env->k->real_size;
+static void gather_rows(const OpCall *c, const void *own, void *all, size_t row /* bytes */) {
   const int64_t *bound = c->mb->tp_row;
   int self = c->p->dims.tp_self;
   memcpy((char *)all + (size_t)bound[self] * row, own, (size_t)(bound[self + 1] - bound[self]) * row);
@@ -80,11 +79,12 @@ void op_gather(Program *p, const char *name, ValId x, int n_use, ValId *out) {
   if (p->dims.n_tp == 1) return;
   for (int k = 0; k < n_use; k++) {
     out[k] = program_act(p, arena_printf(p->arena, "%s.%d", name, k), ROWS_TP, p->val[x].width, p->val[x].cut);
+    value_types(p, out[k], p->val[x].dtype, p->num.real);
     if (k) p->val[out[k]].alias_of = out[0];
   }
   program_op(p, OP_GATHER, name, &x, 1, out, n_use);
 }
-void gather_fwd(const OpCall *c) { gather_rows(c, c->in[0], c->out[0], c->p->val[c->op->in[0]].width); }
+void gather_fwd(const OpCall *c) { gather_rows(c, c->in[0], c->out[0], value_row_bytes(c->p, c->op->in[0], false)); }
 
 void gather_dx(const OpCall *c) {
   int64_t width = c->p->val[c->op->in[0]].width, n = c->mb->view[VIEW_OWN].n_token * width;
@@ -93,8 +93,8 @@ void gather_dx(const OpCall *c) {
   for (int k = c->op->n_out - 1; k >= 0; k--) {
     const Layout *l = &c->p->val[c->op->out[k]].grad_layout;
     char *merged = first ? c->d_in[0] : c->work;
-    merge_planes(c, &l->blocks, width, c->d_out[k], merged, (char *)c->work + align_up(sum));
-    if (!first) c->env->k->add(&c->env->kctx, c->d_in[0], c->d_in[0], merged, n);
+    merge_planes(c, c->env->k->wide, &l->blocks, width, c->d_out[k], merged, (char *)c->work + align_up(sum));
+    if (!first) c->env->k->wide->add(&c->env->kctx, c->d_in[0], c->d_in[0], merged, n);
     first = false;
   }
 }
@@ -104,7 +104,7 @@ static void sketch_planes(const OpCall *c, Sketch *s, const Shards *blocks, int6
 }
 void gather_traffic(const OpCall *c, Pass pass, Sketch *s) {
   int64_t width = c->p->val[c->op->in[0]].width;
-  if (pass == PASS_FWD) sketch_allgather(s, TP, c->mb->tp_row, (size_t)width * c->env->k->real_size);
+  if (pass == PASS_FWD) sketch_allgather(s, TP, c->mb->tp_row, value_row_bytes(c->p, c->op->in[0], false));
   for (int k = c->op->n_out - 1; k >= 0 && pass == PASS_BWD_X; k--) sketch_planes(c, s, &c->p->val[c->op->out[k]].grad_layout.blocks, width);
 }
 size_t gather_work(const OpWorkArgs *w, Pass pass) {
@@ -137,7 +137,7 @@ static void bits_segments(const OpCall *c, RowSeg *recv, RowSeg *send) {
 static void reduce_bits(const OpCall *c, int64_t width) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token, n = own * width;
-  size_t row = (size_t)width * c->env->k->real_size;
+  size_t row = (size_t)width * c->env->k->act_size;
   RowSeg *recv = (RowSeg *)((char *)c->work + align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN]) * row)), *send = recv + d->n_tp;
   bits_segments(c, recv, send);
   comm_exchange_rows(c->env->world, TP, c->in[0], send, d->n_tp, c->work, recv, d->n_tp, row);
@@ -147,15 +147,15 @@ static void reduce_bits(const OpCall *c, int64_t width) {
 void reduce_fwd(const OpCall *c) {
   int64_t width = c->p->val[c->op->out[0]].width;
   if (c->op->attr.reduce.bits) reduce_bits(c, width);
-  else merge_planes(c, &c->p->val[c->op->in[0]].layout.blocks, width, c->in[0], c->out[0], c->work);
+  else merge_planes(c, c->env->k, &c->p->val[c->op->in[0]].layout.blocks, width, c->in[0], c->out[0], c->work);
 }
-void reduce_dx(const OpCall *c) { gather_rows(c, c->d_out[0], c->d_in[0], c->p->val[c->op->out[0]].width); }
+void reduce_dx(const OpCall *c) { gather_rows(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], true)); }
 void reduce_traffic(const OpCall *c, Pass pass, Sketch *s) {
   int64_t width = c->p->val[c->op->out[0]].width;
   int n_tp = c->p->dims.n_tp;
-  size_t row = (size_t)width * c->env->k->real_size;
+  size_t row = (size_t)width * c->env->k->act_size;
   RowSeg *recv = c->work, *send = recv + n_tp;
-  if (pass == PASS_BWD_X) sketch_allgather(s, TP, c->mb->tp_row, row);
+  if (pass == PASS_BWD_X) sketch_allgather(s, TP, c->mb->tp_row, value_row_bytes(c->p, c->op->out[0], true));
   else if (!c->op->attr.reduce.bits) sketch_planes(c, s, &c->p->val[c->op->in[0]].layout.blocks, width);
   else {
     bits_segments(c, recv, send);
@@ -166,6 +166,6 @@ size_t reduce_work(const OpWorkArgs *w, Pass pass) {
   if (pass != PASS_FWD) return 0;
   const Dims *d = &w->p->dims;
   int64_t width = w->p->val[w->op->out[0]].width;
-  size_t bits = align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN] * width) * w->k->real_size) + 2 * (size_t)d->n_tp * sizeof(RowSeg);
+  size_t bits = align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN] * width) * w->k->act_size) + 2 * (size_t)d->n_tp * sizeof(RowSeg);
   return w->op->attr.reduce.bits ? bits : merge_work(d, &w->p->val[w->op->in[0]].layout.blocks, width, w->k->real_size);
 }

@@ -18,42 +18,68 @@ ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
   ValId y = program_act(p, name, p->val[x].rows, width, out_cut ? par->cut : planes(n_plane, par->n_out));
   p->val[y].rows_from = p->val[x].rows_from;
   p->val[y].grad_width = out_cut ? width : par->n_out;
+  bool wide = p->val[w].dtype == p->num.real, planes_travel = !out_cut && (par->group == PGROUP_EXPERT ? p->dims.n_etp : p->dims.n_tp) > 1;
+  value_types(p, y, wide || planes_travel ? p->num.real : p->num.act, wide ? p->num.real : p->num.act);
   if (out_cut) p->val[x].grad_layout = layout, p->val[x].grad_width = n_plane * par->n_in;
   else p->val[y].layout = layout;
-  program_op(p, OP_LINEAR, name, (ValId[]){x, w, plan}, 3, &y, 1)->attr.linear.grouped = plan != NO_VAL;
+  Op *op = program_op(p, OP_LINEAR, name, (ValId[]){x, w, plan}, 3, &y, 1);
+  op->attr.linear.grouped = plan != NO_VAL;
+  op->attr.linear.wide = wide;
   return y;
 }
 
-static LinArgs forward_args(const Param *w, const Weight *data) {
+/* y: real where the value that the product writes is. */
+static LinArgs forward_args(const Program *p, const Op *op, const Weight *data) {
+  const Param *w = program_param_of(p, op->in[1]);
   bool out_cut = w->cut_dim == CUT_OUT;
-  return (LinArgs){.mode = out_cut ? LIN_MAP : LIN_REDUCE, .trans = true, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
+  return (LinArgs){.y_real = p->val[op->out[0]].dtype == p->num.real, .mode = out_cut ? LIN_MAP : LIN_REDUCE, .trans = true, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
 }
-static LinArgs backward_args(const Param *w, const Weight *data) {
+static LinArgs backward_args(const Program *p, const Op *op, const Weight *data) {
+  const Param *w = program_param_of(p, op->in[1]);
   bool out_cut = w->cut_dim == CUT_OUT;
-  return (LinArgs){.mode = out_cut ? LIN_REDUCE : LIN_MAP, .trans = false, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
+  return (LinArgs){.y_real = p->val[op->in[0]].grad_dtype == p->num.real, .mode = out_cut ? LIN_REDUCE : LIN_MAP, .trans = false, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
 }
 static LinGrad grad_args(const Param *w, const Accum *acc) {
   bool out_cut = w->cut_dim == CUT_OUT;
   return (LinGrad){.cut_out = out_cut, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .acc = *acc};
 }
 
+static const Kernels *table(const Kernels *k, const Op *op) { return op->attr.linear.wide ? k->wide : k; }
+
+/* A product of reals whose x is stored as act widens it in front of its workspace. */
+enum { ALIGN = 64 };
+static bool widens(const Program *p, const Op *op) { return op->attr.linear.wide && p->val[op->in[0]].dtype != p->num.real; }
+static size_t operand_work(const Program *p, const Op *op, Pass pass) {
+  size_t bytes = (size_t)(value_bound_rows(p, op->in[0]) * p->val[op->in[0]].width) * dtype_size(p->num.real);
+  return pass != PASS_BWD_X && widens(p, op) ? (bytes + ALIGN - 1) / ALIGN * ALIGN : 0;
+}
+static const void *operand(const OpCall *c, KCtx *k, Pass pass, const Rows *rows) {
+  if (!widens(c->p, c->op)) return c->in[0];
+  void *x = k->work;
+  c->env->k->widen(k, x, c->in[0], rows->n_row * c->p->val[c->op->in[0]].width);
+  k->work = (char *)x + operand_work(c->p, c->op, pass);
+  return x;
+}
+
 void linear_fwd(const OpCall *c) {
   Rows rows = rows_build(c, c->in[2], c->work);
-  LinArgs a = forward_args(program_param_of(c->p, c->op->in[1]), &c->weight[1]);
+  LinArgs a = forward_args(c->p, c->op, &c->weight[1]);
   KCtx k = work_after(c, rows_work(c->p, c->op));
-  c->env->k->linear(&k, c->out[0], c->in[0], &a, &rows);
+  const void *x = operand(c, &k, PASS_FWD, &rows);
+  table(c->env->k, c->op)->linear(&k, c->out[0], x, &a, &rows);
 }
 void linear_dx(const OpCall *c) {
   Rows rows = rows_build(c, c->in[2], c->work);
-  LinArgs a = backward_args(program_param_of(c->p, c->op->in[1]), &c->weight[1]);
+  LinArgs a = backward_args(c->p, c->op, &c->weight[1]);
   KCtx k = work_after(c, rows_work(c->p, c->op));
-  c->env->k->linear(&k, c->d_in[0], c->d_out[0], &a, &rows);
+  table(c->env->k, c->op)->linear(&k, c->d_in[0], c->d_out[0], &a, &rows);
 }
 void linear_dw(const OpCall *c) {
   Rows rows = rows_build(c, c->in[2], c->work);
   LinGrad g = grad_args(program_param_of(c->p, c->op->in[1]), &c->accum[1]);
   KCtx k = work_after(c, rows_work(c->p, c->op));
-  c->env->k->linear_dw(&k, c->d_out[0], c->in[0], &g, &rows);
+  const void *x = operand(c, &k, PASS_BWD_W, &rows);
+  table(c->env->k, c->op)->linear_dw(&k, c->d_out[0], x, &g, &rows);
 }
 
 /* The largest Rows that the op can meet: sizes of workspaces. */
@@ -68,25 +94,27 @@ static int64_t leaf_bound(const OpWorkArgs *w) { return w->p->num.exact ? w->p->
 size_t linear_work(const OpWorkArgs *w, Pass pass) {
   const Param *par = program_param_of(w->p, w->op->in[1]);
   Rows rows = rows_bound(w);
-  LinArgs f = forward_args(par, &(Weight){.offset = par->offset}), b = backward_args(par, &(Weight){.offset = par->offset});
+  const Kernels *k = table(w->k, w->op);
+  LinArgs f = forward_args(w->p, w->op, &(Weight){.offset = par->offset}), b = backward_args(w->p, w->op, &(Weight){.offset = par->offset});
   LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
-  size_t kernel = pass == PASS_FWD ? w->k->linear_work(&w->kctx, &f, &rows)
-                  : pass == PASS_BWD_X ? w->k->linear_work(&w->kctx, &b, &rows) : w->k->linear_dw_work(&w->kctx, &g, &rows, leaf_bound(w));
-  return rows_work(w->p, w->op) + kernel;
+  size_t kernel = pass == PASS_FWD ? k->linear_work(&w->kctx, &f, &rows)
+                  : pass == PASS_BWD_X ? k->linear_work(&w->kctx, &b, &rows) : k->linear_dw_work(&w->kctx, &g, &rows, leaf_bound(w));
+  return rows_work(w->p, w->op) + operand_work(w->p, w->op, pass) + kernel;
 }
 
 void linear_prepare(const OpWorkArgs *w) {
   const Param *par = program_param_of(w->p, w->op->in[1]);
   Rows rows = rows_bound(w);
-  LinArgs f = forward_args(par, &(Weight){.offset = par->offset}), b = backward_args(par, &(Weight){.offset = par->offset});
+  const Kernels *k = table(w->k, w->op);
+  LinArgs f = forward_args(w->p, w->op, &(Weight){.offset = par->offset}), b = backward_args(w->p, w->op, &(Weight){.offset = par->offset});
   LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
   const Dims *d = &w->p->dims;
   int64_t size[2] = {d->window, d->seq_length % d->window};
   int n = size[1] ? 2 : 1;
   bool grouped = w->op->attr.linear.grouped;
-  w->k->linear_prepare(&w->kctx, &f, &rows, size, n, grouped);
-  w->k->linear_prepare(&w->kctx, &b, &rows, size, n, grouped);
-  w->k->linear_dw_prepare(&w->kctx, &g, &rows, size, n, grouped, leaf_bound(w));
+  k->linear_prepare(&w->kctx, &f, &rows, size, n, grouped);
+  k->linear_prepare(&w->kctx, &b, &rows, size, n, grouped);
+  k->linear_dw_prepare(&w->kctx, &g, &rows, size, n, grouped, leaf_bound(w));
 }
 
 double linear_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row) {

@@ -17,6 +17,7 @@ RouteOut op_route(Program *p, const char *name, ValId logits, const RouteArgs *a
                 .row_of = program_index(p, arena_printf(a, "%s.row_of", name), ROWS_TOKEN, args->top_k),
                 .counts = program_index(p, arena_printf(a, "%s.counts", name), ROWS_WINDOW, args->n_expert)};
   p->val[r.weight].floor = true;
+  value_types(p, r.weight, p->num.real, p->num.real);
   ValId out[5] = {r.idx, r.weight, r.row_of, r.counts};
   if (per_sequence) out[4] = program_index(p, arena_printf(a, "%s.seq_counts", name), ROWS_SEQUENCE, args->n_expert);
   Op *op = program_op(p, OP_ROUTE, name, &logits, 1, out, per_sequence ? 5 : 4);
@@ -190,6 +191,7 @@ Rows rows_build(const OpCall *c, const int32_t *plan, void *work) {
 /* ---- moving rows --------------------------------------------------------------------------------------------------------------------- */
 ValId op_permute(Program *p, const char *name, ValId x, ValId row_of) {
   ValId y = program_act(p, name, ROWS_ROUTE, p->val[x].width, p->val[x].cut);
+  value_types(p, y, p->num.act, p->num.real);
   program_op(p, OP_PERMUTE, name, (ValId[]){x, row_of}, 2, &y, 1);
   return y;
 }
@@ -197,11 +199,12 @@ void permute_fwd(const OpCall *c) {
   c->env->k->rows_scatter(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
 }
 void permute_dx(const OpCall *c) {
-  c->env->k->rows_combine(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
+  c->env->k->wide->rows_combine(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
 }
 
 ValId op_permute_weights(Program *p, const char *name, ValId weight, ValId row_of) {
   ValId y = program_act(p, name, ROWS_ROUTE, 1, uncut(1));
+  value_types(p, y, p->num.real, p->num.real);
   program_op(p, OP_PERMUTE_WEIGHTS, name, (ValId[]){weight, row_of}, 2, &y, 1);
   return y;
 }
@@ -218,6 +221,7 @@ void op_dispatch(Program *p, const char *name, ValId rows, ValId plan, int n_use
   for (int k = 0; k < n_out; k++) {
     out[k] = program_act(p, k ? arena_printf(p->arena, "%s.%d", name, k) : name, ROWS_EXPERT, p->val[rows].width, p->val[rows].cut);
     p->val[out[k]].rows_from = plan;
+    value_types(p, out[k], p->val[rows].dtype, p->num.real);
     p->val[out[k]].alias_of = k ? out[0] : NO_VAL;
   }
   for (int k = n_out; k < n_use; k++) out[k] = out[0];
@@ -311,22 +315,26 @@ static Sides sides_back(const OpCall *c, const Layout *l, void *work) {
   x.n_expert = expert_segments(d, c->in[1], planes_of(d, l, d->etp_self, node), c->n_row, x.expert);
   return x;
 }
-/* Rows back home: the planes of all ETP members, merged by the fixed tree into out [T k, width]. A value that is whole on every member comes from the first. */
-static void bring_back(const OpCall *c, const Layout *l, const void *expert_rows, void *out, int64_t width, char *work) {
+/* Rows back home: the planes of all ETP members, merged by the fixed tree into out [T k, width], which is of the type that `to` calls act. A value that is whole
+ * on every member comes from the first. One plane in all is the result. */
+static void bring_back(const OpCall *c, const Kernels *to, const Layout *l, const void *expert_rows, size_t row_bytes, void *out, int64_t width, char *work) {
   const Dims *d = &c->p->dims;
-  size_t row_bytes = (size_t)width * c->env->k->real_size, at = segments_work(d, l);
+  bool whole = planes_received(d, l) == 1;
+  char *planes = whole ? out : work + segments_work(d, l);
   int64_t slots = c->mb->view[VIEW_OWN].n_token * d->top_k;
   Sides x = sides_back(c, l, work);
   TreeNode node[PLANES_MAX];
   const void *plane[PLANES_MAX];
   int n = 0;
-  comm_exchange_rows(c->env->world, EXPERTS, expert_rows, x.expert, x.n_expert, work + at, x.home, x.n_home, row_bytes);
+  comm_exchange_rows(c->env->world, EXPERTS, expert_rows, x.expert, x.n_expert, planes, x.home, x.n_home, row_bytes);
+  if (whole) return;
   for (int q = 0; q < d->n_etp; q++) n += planes_of(d, l, q, node + n);
-  for (int k = 0; k < n; k++) plane[k] = work + at + (size_t)(k * slots) * row_bytes;
-  c->env->k->tree_merge(&c->env->kctx, out, plane, node, l->partial ? n : 1, slots, width, width, width);
+  for (int k = 0; k < n; k++) plane[k] = planes + (size_t)(k * slots) * row_bytes;
+  to->tree_merge(&c->env->kctx, out, plane, node, l->partial ? n : 1, slots, width, width, width);
 }
 static size_t back_work(const Program *p, const Layout *l, int64_t width, size_t real) {
-  return segments_work(&p->dims, l) + (size_t)(planes_received(&p->dims, l) * p->dims.n_token[VIEW_OWN] * p->dims.top_k * width) * real;
+  int planes = planes_received(&p->dims, l);
+  return segments_work(&p->dims, l) + (size_t)((planes == 1 ? 0 : planes) * p->dims.n_token[VIEW_OWN] * p->dims.top_k * width) * real;
 }
 
 void dispatch_fwd(const OpCall *c) { send_out(c, c->in[0], c->out[0], value_row_bytes(c->p, c->op->in[0], false)); }
@@ -338,12 +346,15 @@ void dispatch_dx(const OpCall *c) {
   for (int k = c->op->n_out - 1; k >= 0; k--) {
     bool first = k == c->op->n_out - 1;
     void *to = first ? c->d_in[0] : c->work;
-    bring_back(c, &c->p->val[c->op->out[k]].grad_layout, c->d_out[k], to, width, (char *)c->work + sum);
-    if (!first) c->env->k->add(&c->env->kctx, c->d_in[0], c->d_in[0], to, n);
+    bring_back(c, c->env->k->wide, &c->p->val[c->op->out[k]].grad_layout, c->d_out[k], value_row_bytes(c->p, c->op->in[0], true), to, width, (char *)c->work + sum);
+    if (!first) c->env->k->wide->add(&c->env->kctx, c->d_in[0], c->d_in[0], to, n);
   }
 }
-void return_fwd(const OpCall *c) { bring_back(c, &c->p->val[c->op->in[0]].layout, c->in[0], c->out[0], c->p->val[c->op->out[0]].width, c->work); }
-void return_dx(const OpCall *c) { send_out(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], false)); }
+static size_t returned_bytes(const OpCall *c) { return (size_t)c->p->val[c->op->out[0]].width * dtype_size(c->p->val[c->op->in[0]].dtype); }
+void return_fwd(const OpCall *c) {
+  bring_back(c, c->env->k, &c->p->val[c->op->in[0]].layout, c->in[0], returned_bytes(c), c->out[0], c->p->val[c->op->out[0]].width, c->work);
+}
+void return_dx(const OpCall *c) { send_out(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], true)); }
 
 static void sketch_out(const OpCall *c, Sketch *s, size_t row_bytes) {
   Sides x = sides_out(c, c->work);
@@ -354,14 +365,13 @@ static void sketch_back(const OpCall *c, Sketch *s, const Layout *l, size_t row_
   sketch_exchange_rows(s, EXPERTS, x.expert, x.n_expert, x.home, x.n_home, row_bytes);
 }
 void dispatch_traffic(const OpCall *c, Pass pass, Sketch *s) {
-  size_t row_bytes = value_row_bytes(c->p, c->op->in[0], false);
+  size_t row_bytes = value_row_bytes(c->p, c->op->in[0], pass != PASS_FWD);
   if (pass == PASS_FWD) sketch_out(c, s, row_bytes);
   for (int k = c->op->n_out - 1; k >= 0 && pass == PASS_BWD_X; k--) sketch_back(c, s, &c->p->val[c->op->out[k]].grad_layout, row_bytes);
 }
 void return_traffic(const OpCall *c, Pass pass, Sketch *s) {
-  size_t row_bytes = value_row_bytes(c->p, c->op->out[0], false);
-  if (pass == PASS_FWD) sketch_back(c, s, &c->p->val[c->op->in[0]].layout, row_bytes);
-  if (pass == PASS_BWD_X) sketch_out(c, s, row_bytes);
+  if (pass == PASS_FWD) sketch_back(c, s, &c->p->val[c->op->in[0]].layout, returned_bytes(c));
+  if (pass == PASS_BWD_X) sketch_out(c, s, value_row_bytes(c->p, c->op->out[0], true));
 }
 
 size_t dispatch_work(const OpWorkArgs *w, Pass pass) {

@@ -27,16 +27,20 @@ ValId program_input(Program *p, const char *name, DType t, RowKind rows, int64_t
 }
 
 ValId program_param(Program *p, int param) {
-  return value_add(p, (Value){.name = p->params->param[param].name, .kind = VAL_PARAM, .dtype = p->num.real, .rows = ROWS_ONE, .param = param});
+  return value_add(p, (Value){.name = p->params->param[param].name, .kind = VAL_PARAM, .dtype = weight_type(&p->num, p->params->param[param].group), .rows = ROWS_ONE, .param = param});
 }
 
 ValId program_act(Program *p, const char *name, RowKind rows, int64_t width, Shards cut) {
-  return value_add(p, (Value){.name = name, .kind = VAL_ACT, .dtype = p->num.real, .rows = rows, .width = width, .cut = cut, .late = rows == ROWS_EXPERT});
+  return value_add(p, (Value){.name = name, .kind = VAL_ACT, .dtype = p->num.act, .grad_dtype = p->num.act, .rows = rows, .width = width, .cut = cut, .late = rows == ROWS_EXPERT});
 }
 
 ValId program_index(Program *p, const char *name, RowKind rows, int64_t width) {
   return value_add(p, (Value){.name = name, .kind = VAL_INDEX, .dtype = DT_I32, .rows = rows, .width = width, .floor = true});
 }
+
+void value_types(Program *p, ValId v, DType value, DType grad) { p->val[v].dtype = value, p->val[v].grad_dtype = grad; }
+
+DType weight_type(const Numerics *n, ParamGroupId g) { return g == PGROUP_TOKEN ? n->real : n->act; }
 
 Op *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n_in, const ValId *out, int n_out) {
   CHECK(p->n_op < PROGRAM_MAX_OP, "more than %d ops", PROGRAM_MAX_OP);
@@ -84,7 +88,7 @@ const TokenView *value_view(const Program *p, ValId v, const DealMb *mb) {
 
 size_t value_row_bytes(const Program *p, ValId v, bool grad) {
   const Value *x = &p->val[v];
-  return (size_t)(grad ? x->grad_width : x->width) * dtype_size(x->dtype);
+  return grad ? (size_t)x->grad_width * dtype_size(x->grad_dtype) : (size_t)x->width * dtype_size(x->dtype);
 }
 
 Shards shards_of(const Shards *s, int n, int self) {

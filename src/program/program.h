@@ -23,7 +23,8 @@ typedef struct Layout { AxisSet partial; int n_block; /* leaves of the whole tre
 
 typedef struct Value {
   const char *name;                 /* "L03.attn.q" */
-  ValKind kind; DType dtype;
+  ValKind kind;
+  DType dtype, grad_dtype;          /* of the value and of its gradient (value_types) */
   RowKind rows; int64_t width;      /* elements per row on this rank; a VAL_PARAM has no size here (params.h) */
   int64_t grad_width;               /* the same of its gradient: planes where consumers' weights are cut, one where the value itself is partial */
   Shards cut;                       /* feature axis, shard-major where cut.n > 1 */
@@ -43,7 +44,7 @@ typedef enum { PASS_FWD, PASS_BWD_X, PASS_BWD_W, N_PASS } Pass;
 
 typedef union OpAttr {              /* typed by the op's kind */
   struct { double eps; } norm;
-  struct { bool grouped; } linear;  /* grouped: rows by expert, in[2] is the plan value */
+  struct { bool grouped, wide; } linear;  /* grouped: rows by expert, in[2] is the plan value; wide: a product of reals */
   struct { double theta; } rope;
   struct { Shards q, kv /* key heads that are read */, kv_own; int64_t head_dim, window; double scale; } attention;
   struct { RouteArgs args; int stat; double aux_coef, z_coef; } route;      /* stat: first stat word */
@@ -64,7 +65,7 @@ typedef struct Dims {
 } Dims;
 
 /* How leaves are added: canonical (exact integers on a grid) or native (floats). One per step kind; README "Numerics". */
-typedef struct Numerics { bool exact; DType real; int shift; int shards; } Numerics;
+typedef struct Numerics { bool exact; DType act, real /* kernel.h */; int shift; int shards; } Numerics;
 
 /* Statistic words of a step: the sum of losses, faults, then 2 + 2 E words per MoE layer (kernel.h, route_fwd). */
 enum { STAT_LOSS, STAT_FAULT, STAT_ROUTE };
@@ -90,6 +91,15 @@ ValId program_act(Program *p, const char *name, RowKind rows, int64_t width, Sha
 ValId program_index(Program *p, const char *name, RowKind rows, int64_t width);          /* int32, region F */
 Op   *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n_in, const ValId *out, int n_out);
 const Param *program_param_of(const Program *p, ValId v);
+/* An activation is `act` and so is its gradient unless its builder says otherwise. What is real, and why:
+ *   values: what a later op rounds (queries and keys before their rotation, planes still to be summed over ranks); softmaxes (logits, losses,
+ *           log-sum-exps, routing weights); 1/rms of norms.
+ *   gradients: those that enter no product and are not of the residual stream: of norms' outputs and of rows on their way to experts (sums over
+ *           several products), of rotated queries and keys (sums over blocks), of activations of FFNs; of the real values above but logits' and
+ *           products', which enter products: they are rounded once, for dX and dW alike. */
+void  value_types(Program *p, ValId v, DType value, DType grad);
+/* Weights that are multiplied are act; norms' gains and routers are real, like all masters. */
+DType weight_type(const Numerics *n, ParamGroupId g);
 
 int64_t value_bound_rows(const Program *p, ValId v);
 int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert);

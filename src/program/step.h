@@ -62,7 +62,8 @@ typedef struct Ins {
 } Ins;
 
 /* Fixed buffers. */
-typedef enum { STATE_WEIGHT, STATE_ACCUM, STATE_M, STATE_V, N_STATE } StateKind;
+/* WEIGHT: what products and norms read. MASTER: what the optimizer updates, then rounded to the weight; no bytes where they are the same (weight_type is real). */
+typedef enum { STATE_WEIGHT, STATE_ACCUM, STATE_M, STATE_V, STATE_MASTER, N_STATE } StateKind;
 enum { STEP_MAX_CHUNK = 16 };
 typedef struct Step {
   const Program *p;                 /* chunk[0]: what all chunks of a rank share (sizes, numerics, parameters) */

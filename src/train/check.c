@@ -168,16 +168,6 @@ static void check_close(Check *k) {
 }
 
 /* ---- data in --------------------------------------------------------------------------------------------------------------------- */
-static double real_at(const void *data, DType t, int64_t i) {
-  return t == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-static void set_real(void *data, DType t, int64_t i, double v) {
-  if (t == DT_F64)
-    ((double *)data)[i] = v;
-  else
-    ((float *)data)[i] = (float)v;
-}
-
 /* Visits the pieces of a view with the stored tensor each is part of. */
 typedef void PieceFn(Check *k, const StatePiece *p, const double *stored, int64_t stride, void *ctx);
 static bool each_piece(Check *k, StateView v, PieceSet set, const char *group, PieceFn *fn, void *ctx, Err *e) {
@@ -200,10 +190,9 @@ static bool each_piece(Check *k, StateView v, PieceSet set, const char *group, P
 }
 
 static void load_piece(Check *k, const StatePiece *p, const double *stored, int64_t stride, void *ctx) {
-  (void)ctx;
-  DType t = job_dtype(&k->doc.c);
+  (void)k, (void)ctx;
   for (int64_t r = 0; r < p->n_row; r++)
-    for (int64_t c = 0; c < p->n_col; c++) set_real(p->data, t, r * p->n_col + c, stored[(p->row + r) * stride + p->col + c]);
+    for (int64_t c = 0; c < p->n_col; c++) dtype_put(p->data, p->type, r * p->n_col + c, stored[(p->row + r) * stride + p->col + c]);
 }
 
 typedef struct StoredBatch { int64_t *token, *label; int64_t seq; } StoredBatch;
@@ -238,10 +227,10 @@ static bool load_batch(Check *k, int64_t step, Err *e) {
 
 /* ---- comparing -------------------------------------------------------------------------------------------------------------------- */
 static void compare_piece(Check *k, const StatePiece *p, const double *stored, int64_t stride, void *ctx) {
-  DType t = job_dtype(&k->doc.c);
+  (void)k;
   for (int64_t r = 0; r < p->n_row; r++)
     for (int64_t c = 0; c < p->n_col; c++)
-      quantity_add(ctx, p->tensor, real_at(p->data, t, r * p->n_col + c), stored[(p->row + r) * stride + p->col + c]);
+      quantity_add(ctx, p->tensor, dtype_get(p->data, p->type, r * p->n_col + c), stored[(p->row + r) * stride + p->col + c]);
 }
 
 static bool compare_scalar(Check *k, CheckQuantity *q, int i, const char *path, double here, Err *e) {
@@ -308,6 +297,7 @@ static bool run_steps(Check *k, Err *e) {
   int64_t n = k->model->steps;
   double *ce = ARENA_NEW(k->arena, double, n), *norm = ARENA_NEW(k->arena, double, n);
   TRY(each_piece(k, VIEW_WEIGHT, PIECES_LOCAL, "weights", load_piece, NULL, e));
+  if (state_has_masters(&k->job)) TRY(each_piece(k, VIEW_MASTER, k->doc.c.optimizer.shard ? PIECES_OWNED : PIECES_LOCAL, "weights", load_piece, NULL, e));
   for (int64_t step = 1; step <= n; step++) {
     StepResult r;
     TRY(run_step(k, step, &r, e));
@@ -316,9 +306,9 @@ static bool run_steps(Check *k, Err *e) {
     if (compare_losses(k, &r, e)) compare_counts(k, &r, e);
     TRY(world_agree(k->world, e));
     TRY(each_piece(k, VIEW_GRAD, PIECES_OWNED, "step1/grads", compare_piece, &k->grads, e));
-    TRY(each_piece(k, VIEW_WEIGHT, PIECES_OWNED, "after_step1", compare_piece, &k->after_step1, e));
+    TRY(each_piece(k, VIEW_MASTER, PIECES_OWNED, "after_step1", compare_piece, &k->after_step1, e));
   }
-  TRY(each_piece(k, VIEW_WEIGHT, PIECES_OWNED, "after_last", compare_piece, &k->after_last, e));
+  TRY(each_piece(k, VIEW_MASTER, PIECES_OWNED, "after_last", compare_piece, &k->after_last, e));
   compare_steps(k, ce, norm, e);
   return world_agree(k->world, e);
 }

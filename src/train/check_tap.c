@@ -89,11 +89,6 @@ bool taps_open(CheckTaps *t, const Job *j, Arena *a, Golden *g, double tolerance
   return true;
 }
 
-static double element(const void *data, DType type, int64_t i) {
-  if (type == DT_I32) return (double)((const int32_t *)data)[i];
-  return type == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
 void taps_compare(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row) {
   CheckTaps *t = ctx;
   const TapPlace *at = &t->place[i->chunk][v];
@@ -108,7 +103,7 @@ void taps_compare(void *ctx, const Step *s, const Ins *i, ValId v, const void *d
       for (int64_t r = view->window_start[w]; r < view->window_start[w + 1]; r++)
         for (int64_t c = 0; c < shard_width(cut, b); c++) {
           int64_t token = view->window_number[w] + r - view->window_start[w];
-          double here = element(data, val->dtype, shard_local(cut, b) * n_row + r * shard_width(cut, b) + c);
+          double here = dtype_get(data, val->dtype, shard_local(cut, b) * n_row + r * shard_width(cut, b) + c);
           quantity_add(at->quantity, at->item, here, at->golden[token * width + shard_begin(cut, b) + c]);
         }
 }

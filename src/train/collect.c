@@ -49,7 +49,7 @@ void collect_open(Collect *c, const Job *j, World *w, Arena *a) {
 static uint64_t bits_of(const void *data, DType t, int64_t i) {
   uint64_t bits;
   if (t == DT_I32) return (uint64_t)(int64_t)((const int32_t *)data)[i];
-  double x = tap_real(data, t, i);
+  double x = dtype_get(data, t, i);
   memcpy(&bits, &x, sizeof bits);
   return bits;
 }

@@ -100,14 +100,10 @@ static const char *numerics_of(const Config *c, Arena *a) {
 }
 
 /* ---- numbers out ----------------------------------------------------------------------------------------------------------------- */
-static double real_at(const void *data, DType t, int64_t i) {
-  return t == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
-static void add_piece(uint64_t *bits, const StatePiece *p, int64_t cols, DType t) {
+static void add_piece(uint64_t *bits, const StatePiece *p, int64_t cols) {
   for (int64_t r = 0; r < p->n_row; r++)
     for (int64_t c = 0; c < p->n_col; c++) {
-      double x = real_at(p->data, t, r * p->n_col + c);
+      double x = dtype_get(p->data, p->type, r * p->n_col + c);
       memcpy(&bits[(p->row + r) * cols + p->col + c], &x, sizeof x);
     }
 }
@@ -125,7 +121,7 @@ static bool put_tensors(GoldenRun *g, StateView v, const char *group, Err *e) {
     int64_t dims[2] = {p->n_out, p->n_in}, size = p->n_out * p->n_in;
     uint64_t *bits = ARENA_NEW(a, uint64_t, size);
     for (int k = 0; k < n; k++)
-      if (piece[k].tensor == t) add_piece(bits, &piece[k], p->n_in, job_dtype(g->c));
+      if (piece[k].tensor == t) add_piece(bits, &piece[k], p->n_in);
     comm_allreduce_u64(g->world, AXES_WORLD, bits, size);
     double *real = ARENA_NEW(a, double, size);
     memcpy(real, bits, (size_t)size * sizeof *real);

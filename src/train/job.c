@@ -3,10 +3,11 @@
 #include <string.h>
 
 static const struct { DType act, real; GemmType gemm; } types[] = {
-    [CDT_FP32] = {DT_F32, DT_F32, GEMM_F32}, [CDT_FP64] = {DT_F64, DT_F64, GEMM_F64}};
+    [CDT_FP32] = {DT_F32, DT_F32, GEMM_F32}, [CDT_FP64] = {DT_F64, DT_F64, GEMM_F64}, [CDT_BF16] = {DT_BF16, DT_F32, GEMM_BF16}};
 DType job_dtype(const Config *c) { return types[c->numerics.dtype].act; }
 DType job_real(const Config *c) { return types[c->numerics.dtype].real; }
 GemmType job_gemm(const Config *c) { return types[c->numerics.dtype].gemm; }
+DType job_weight(const Config *c, ParamGroupId g) { return weight_type(&(Numerics){.act = job_dtype(c), .real = job_real(c)}, g); }
 
 static int log2_ceil(int64_t n) {
   int b = 0;
@@ -17,7 +18,7 @@ static int log2_ceil(int64_t n) {
 /* The grid of exact sums over T tokens: a parameter used twice takes one bit more. README, "Numerics". */
 static Numerics numerics(const Job *j, int64_t n_token) {
   const Config *c = j->c;
-  return (Numerics){.exact = c->numerics.mode == NUM_CANONICAL, .real = job_dtype(c), .shards = model_shards(c),
+  return (Numerics){.exact = c->numerics.mode == NUM_CANONICAL, .act = job_dtype(c), .real = job_real(c), .shards = model_shards(c),
                     .shift = 55 - log2_ceil(n_token) - c->model.tie_word_embeddings};
 }
 
@@ -58,14 +59,13 @@ static bool step_declare(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, boo
   int64_t n_input = 0;
   s->mb = ARENA_NEW(a, DealMb, s->deal.n_mb);
   for (int mb = 0; mb < s->deal.n_mb; mb++) s->mb[mb] = deal_mb(&s->deal, a, j->place, mb), n_input += s->mb[mb].view[VIEW_TP].n_token;
-  DType real = job_dtype(c);
   bool ends = s->chunk[0]->virtual_stage == 0 || s->chunk[s->n_chunk - 1]->virtual_stage == j->n_virtual - 1;
-  s->options = (StepOptions){.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, real),
+  s->options = (StepOptions){.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, job_dtype(c)),
                    .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .mb = &s->mb[0], .n_input = n_input,
                    .n_document = c->data.document_mask ? deal_rank(&s->deal, j->place.dp).n * c->data.seq_length : 0,
                    .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
                    .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
-                   .optimizer_work = exec_optimizer_work(&j->params, real), .reduce_work = exec_reduce_work(&j->params)};
+                   .optimizer_work = exec_optimizer_work(&j->params, job_real(c)), .reduce_work = exec_reduce_work(&j->params)};
   return true;
 }
 

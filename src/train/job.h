@@ -39,5 +39,6 @@ bool job_check_limits(Job *j, World *w, Err *e);
 DType job_dtype(const Config *c);          /* of activations and of the weights of products */
 DType job_real(const Config *c);           /* of sums, masters, moments, gradients: FP32 where job_dtype is BF16 */
 GemmType job_gemm(const Config *c);
+DType job_weight(const Config *c, ParamGroupId g);   /* of a group's weights (weight_type) */
 int64_t job_eval_chunk(const Job *j);      /* sequences of the whole world in one evaluation step */
 #endif

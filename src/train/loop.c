@@ -77,13 +77,15 @@ static bool evaluate(Trainer *t, Err *e) {
 static void take_hash(Trainer *t) {
   ArenaMark mark = arena_mark(t->arena);
   uint64_t *hash = ARENA_NEW(t->arena, uint64_t, t->s.job.params.n_tensor);
-  for (int v = 0; v < N_VIEW; v++) state_hash(t->s.x, &t->s.job, t->world, v, hash), t->hash[v] = state_hash_all(&t->s.job, hash);
+  for (int v = 0; v < N_VIEW; v++)
+    if (v != VIEW_MASTER || state_has_masters(&t->s.job)) state_hash(t->s.x, &t->s.job, t->world, v, hash), t->hash[v] = state_hash_all(&t->s.job, hash);
   arena_release(t->arena, mark);
   t->hash_step = t->step;
 }
 static void log_hash(Trainer *t) {
   if (t->hash_step != t->step) take_hash(t);
-  metrics_hash(&t->metrics, t->step, t->hash[VIEW_WEIGHT], t->hash[VIEW_GRAD], t->hash[VIEW_M], t->hash[VIEW_V]);
+  metrics_hash(&t->metrics, t->step, t->hash[VIEW_WEIGHT], t->hash[VIEW_GRAD], t->hash[VIEW_M], t->hash[VIEW_V],
+               state_has_masters(&t->s.job) ? &t->hash[VIEW_MASTER] : NULL);
 }
 
 static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }

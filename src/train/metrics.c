@@ -167,12 +167,17 @@ void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
   m->last = timer_now(), m->last_it = it;
 }
 
-void metrics_hash(Metrics *m, int64_t it, uint64_t weight, uint64_t grad, uint64_t moment1, uint64_t moment2) {
-  log_line(m->log, "step %lld | hash weights %016llx gradients %016llx moments %016llx %016llx", (long long)it, (unsigned long long)weight, (unsigned long long)grad,
-           (unsigned long long)moment1, (unsigned long long)moment2);
+void metrics_hash(Metrics *m, int64_t it, uint64_t weight, uint64_t grad, uint64_t moment1, uint64_t moment2, const uint64_t *master) {
+  char text[32] = "", json[48] = "";
+  if (master) {
+    snprintf(text, sizeof text, " masters %016llx", (unsigned long long)*master);
+    snprintf(json, sizeof json, ",\"masters\":\"%016llx\"", (unsigned long long)*master);
+  }
+  log_line(m->log, "step %lld | hash weights %016llx gradients %016llx moments %016llx %016llx%s", (long long)it, (unsigned long long)weight, (unsigned long long)grad,
+           (unsigned long long)moment1, (unsigned long long)moment2, text);
   if (!m->json) return;
-  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%016llx\",\"m\":\"%016llx\",\"v\":\"%016llx\"}}\n", (long long)it,
-          (unsigned long long)weight, (unsigned long long)grad, (unsigned long long)moment1, (unsigned long long)moment2);
+  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%016llx\",\"m\":\"%016llx\",\"v\":\"%016llx\"%s}}\n", (long long)it,
+          (unsigned long long)weight, (unsigned long long)grad, (unsigned long long)moment1, (unsigned long long)moment2, json);
   metrics_line_end(m);
 }
 

@@ -35,7 +35,7 @@ static void take_logits(void *ctx, const Step *s, const Ins *i, ValId v, const v
     for (int b = cut->first; b < cut->first + cut->count; b++)
       for (int64_t c = 0; c < shard_width(cut, b); c++) {
         int64_t at = shard_local(cut, b) * n_row + r * shard_width(cut, b) + c;
-        double x = val->dtype == DT_F64 ? ((const double *)data)[at] : (double)((const float *)data)[at];
+        double x = dtype_get(data, val->dtype, at);
         memcpy(&g->bits[shard_begin(cut, b) + c], &x, sizeof x);
       }
   }
@@ -127,14 +127,15 @@ Config sample_config(const Config *c) {
 }
 
 /* Both sessions cut the same parameters in the same way, so their pieces are the same, one by one. */
+static size_t piece_bytes(const StatePiece *p) { return (size_t)(p->n_row * p->n_col) * dtype_size(p->type); }
 static char *take_weights(Session *s, size_t *bytes) {
   StatePiece *piece;
-  size_t real = dtype_size(job_dtype(s->c)), at = 0, total = 0;
+  size_t at = 0, total = 0;
   int n = state_pieces(s->x, &s->job, s->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
-  for (int k = 0; k < n; k++) total += (size_t)(piece[k].n_row * piece[k].n_col) * real;
+  for (int k = 0; k < n; k++) total += piece_bytes(&piece[k]);
   char *copy = arena_alloc(s->arena, total, 1);
   for (int k = 0; k < n; k++) {
-    size_t size = (size_t)(piece[k].n_row * piece[k].n_col) * real;
+    size_t size = piece_bytes(&piece[k]);
     memcpy(copy + at, piece[k].data, size);
     at += size;
   }
@@ -142,10 +143,10 @@ static char *take_weights(Session *s, size_t *bytes) {
 }
 static void give_weights(Session *s, const char *copy, size_t bytes) {
   StatePiece *piece;
-  size_t real = dtype_size(job_dtype(s->c)), at = 0;
+  size_t at = 0;
   int n = state_pieces(s->x, &s->job, s->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
   for (int k = 0; k < n; k++) {
-    size_t size = (size_t)(piece[k].n_row * piece[k].n_col) * real;
+    size_t size = piece_bytes(&piece[k]);
     memcpy(piece[k].data, copy + at, size);
     at += size;
   }

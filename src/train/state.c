@@ -21,13 +21,14 @@ static int rectangles(const ParamSeg *s, int64_t first, int64_t n, StatePiece *o
 }
 
 /* The pieces without their data. */
-static int list_pieces(const Exec *x, const Job *j, Arena *a, PieceSet set, StatePiece **out) {
+static int list_pieces(const Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
   const ParamSet *ps = &j->params;
   int n_seg = 0;
   for (int g = 0; g < N_PGROUP; g++) n_seg += ps->n_seg[g];
   StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * n_seg + 1);
   int n = 0;
   for (int g = 0; g < N_PGROUP; g++) {
+    if (g == PGROUP_MIRROR && v != VIEW_WEIGHT && v != VIEW_GRAD) continue;      /* a copy has no more */
     int64_t lo = 0, hi = ps->n_flat[g];
     bool shares = j->c->optimizer.shard_parameters && g != PGROUP_MIRROR;      /* what is here is what is owned */
     if (set == PIECES_OWNED || shares) exec_owned(x, g, &lo, &hi);
@@ -36,35 +37,36 @@ static int list_pieces(const Exec *x, const Job *j, Arena *a, PieceSet set, Stat
       int64_t end = s->flat + s->n_row * s->n_col, from = s->flat > lo ? s->flat : lo, to = end < hi ? end : hi;
       if (from >= to) continue;
       int m = rectangles(s, from - s->flat, to - from, piece + n);
-      for (int i = 0; i < m; i++) piece[n++].group = g;
+      for (int i = 0; i < m; i++) {
+        piece[n].type = v == VIEW_WEIGHT ? job_weight(j->c, g) : job_real(j->c);
+        piece[n++].group = g;
+      }
     }
   }
   return n;
 }
 
 int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
-  size_t real = dtype_size(job_dtype(j->c));
-  int n = list_pieces(x, j, a, set, out);
+  int n = list_pieces(x, j, a, v, set, out);
   for (int k = 0; k < n; k++) {
     StatePiece *p = &(*out)[k];
     int64_t size = p->n_row * p->n_col;
-    void *scratch = v == VIEW_GRAD ? arena_alloc(a, (size_t)size, real) : NULL;
+    void *scratch = v == VIEW_GRAD ? arena_alloc(a, (size_t)size, dtype_size(p->type)) : NULL;
     p->data = (void *)(uintptr_t)exec_view(x, p->group, v, p->flat, size, scratch);
   }
   return n;
 }
 
 /* ---- initial values ------------------------------------------------------------------------------------------------------------------------ */
-static void put_real(void *data, DType t, int64_t i, double v) {
-  if (t == DT_F64) ((double *)data)[i] = v;
-  else ((float *)data)[i] = (float)v;
-}
+bool state_has_masters(const Job *j) { return job_dtype(j->c) != job_real(j->c); }
 
-void state_init(Exec *x, const Job *j) {
+/* Where optimizer state is not in shares, every rank has all of it. */
+static PieceSet held(const Job *j, StateView v) { return v == VIEW_WEIGHT || !j->c->optimizer.shard ? PIECES_LOCAL : PIECES_OWNED; }
+
+static void init_view(Exec *x, const Job *j, StateView view) {
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
-  DType t = job_dtype(j->c);
-  int n = state_pieces(x, j, j->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
+  int n = state_pieces(x, j, j->arena, view, held(j, view), &piece);
   for (int k = 0; k < n; k++) {
     const StatePiece *p = &piece[k];
     const Param *par = params_of_tensor(&j->params, p->tensor);
@@ -73,10 +75,14 @@ void state_init(Exec *x, const Job *j) {
       for (int64_t c = 0; c < p->n_col; c++) {
         uint64_t element = (uint64_t)((p->row + r) * par->n_in + p->col + c);
         double v = par->kind == PARAM_NORM ? 1.0 : par->kind == PARAM_BIAS ? 0.0 : j->c->model.initializer_range * rng_normal(key, element);
-        put_real(p->data, t, r * p->n_col + c, v);
+        dtype_put(p->data, p->type, r * p->n_col + c, v);
       }
   }
   arena_release(j->arena, mark);
+}
+void state_init(Exec *x, const Job *j) {
+  init_view(x, j, VIEW_WEIGHT);
+  if (state_has_masters(j)) init_view(x, j, VIEW_MASTER);
 }
 
 /* ---- hashes ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -88,7 +94,7 @@ static uint64_t bits_of(const void *data, DType t, int64_t i) {
 /* Gradients are converted a chunk at a time: a copy of all would be memory that no plan knows. */
 enum { HASH_CHUNK = 1 << 16 };
 static uint64_t hash_piece(Exec *x, const Job *j, StateView v, const StatePiece *p, uint64_t name, void *scratch) {
-  DType t = job_dtype(j->c);
+  DType t = p->type;
   int64_t cols = params_of_tensor(&j->params, p->tensor)->n_in, size = p->n_row * p->n_col;
   uint64_t h = 0;
   for (int64_t at = 0; at < size; at += HASH_CHUNK) {
@@ -101,7 +107,7 @@ static uint64_t hash_piece(Exec *x, const Job *j, StateView v, const StatePiece 
 static void hash_pieces(Exec *x, const Job *j, StateView v, PieceSet set, uint64_t *hash) {
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
-  int n = list_pieces(x, j, j->arena, set, &piece);
+  int n = list_pieces(x, j, j->arena, v, set, &piece);
   void *scratch = arena_alloc(j->arena, HASH_CHUNK, sizeof(double));
   memset(hash, 0, (size_t)j->params.n_tensor * sizeof *hash);
   for (int k = 0; k < n; k++)
@@ -156,14 +162,15 @@ char *state_numerics(const Job *j, Arena *a) {
                       (long long)j->train.deal.window, model_shards(c), (long long)c->train.seed, j->device->isa, j->device->gemm_name, j->device->gemm_version, layout);
 }
 
-static const struct { const char *group; StateView view; } saved[] = {{"weights", VIEW_WEIGHT}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
+static const struct { const char *group; StateView view; } saved[] = {
+    {"weights", VIEW_WEIGHT}, {"masters", VIEW_MASTER}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
 _Static_assert(N_SAVED == sizeof saved / sizeof *saved, "every saved view has a place");
 
-static CkptTensor *tensors(const Job *j, Arena *a) {
+static CkptTensor *tensors(const Job *j, Arena *a, StateView v) {
   CkptTensor *t = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
   for (int i = 0; i < j->params.n_tensor; i++) {
     const Param *p = params_of_tensor(&j->params, i);
-    t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i), .dtype = job_dtype(j->c), .n_dim = p->n_dim, .rows = p->n_out, .cols = p->n_in};
+    t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i), .dtype = v == VIEW_WEIGHT ? job_weight(j->c, p->group) : job_real(j->c), .n_dim = p->n_dim, .rows = p->n_out, .cols = p->n_in};
   }
   return t;
 }
@@ -172,11 +179,14 @@ static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, Ckp
   int n = state_pieces(x, j, a, saved[k].view, which, &piece);
   CkptPiece *out = ARENA_NEW(a, CkptPiece, n + 1);
   for (int i = 0; i < n; i++) out[i] = (CkptPiece){piece[i].tensor, piece[i].row, piece[i].n_row, piece[i].col, piece[i].n_col, piece[i].data};
-  *set = (CkptSet){.group = saved[k].group, .tensor = tensors(j, a), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
+  *set = (CkptSet){.group = saved[k].group, .tensor = tensors(j, a, saved[k].view), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
 }
 
 void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s) {
-  for (int k = 0; k < N_SAVED; k++) fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
+  for (int k = 0; k < N_SAVED; k++) {
+    fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
+    if (saved[k].view == VIEW_MASTER && !state_has_masters(j)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
+  }
   s->meta = (CkptMeta){.step = step, .consumed_samples = consumed, .seed = (uint64_t)j->c->train.seed, .world = j->mesh.world, .config = config_text,
                        .numerics = state_numerics(j, a), .code_version = ETALON_VERSION " " ETALON_COMMIT, .isa = j->device->isa,
                        .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
@@ -188,11 +198,10 @@ bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step
   CkptMeta m;
   char *note;
   CkptSet set[N_SAVED];
-  for (int k = 0; k < N_SAVED; k++) {
-    bool whole = saved[k].view == VIEW_WEIGHT || !j->c->optimizer.shard;
-    fill_set(x, j, a, k, whole ? PIECES_LOCAL : PIECES_OWNED, &set[k]);
-  }
-  TRY(ckpt_load_newest(w, a, path, &m, set, N_SAVED, &note, e));
+  int n = 0;
+  for (int k = 0; k < N_SAVED; k++)
+    if (saved[k].view != VIEW_MASTER || state_has_masters(j)) fill_set(x, j, a, k, held(j, saved[k].view), &set[n++]);
+  TRY(ckpt_load_newest(w, a, path, &m, set, n, &note, e));
   *step = m.step, *consumed = m.consumed_samples;
   if (note) log_line(log, "note: %s", note);
   const char *now = state_numerics(j, a);

@@ -6,17 +6,18 @@
 #include "ckpt/ckpt.h"
 #include "train/job.h"
 
-/* Weights: N(0, initializer_range^2) keyed by (seed, tensor name, element), gains 1; moments 0. Whole local weights, no communication. */
+/* Weights (masters, and the weights rounded from them): N(0, initializer_range^2) keyed by (seed, tensor name, element), gains 1; moments 0. Whole local weights, no communication. */
 void state_init(Exec *x, const Job *j);
 
-/* A dense rectangle [n_row, n_col] of logical tensor `tensor`, part of its segment; data: reals of the job's type (row-major, n_col wide).
+/* A dense rectangle [n_row, n_col] of logical tensor `tensor`, part of its segment; data: numbers of `type` (row-major, n_col wide).
  * `flat`, `group`: where it lies. */
-typedef struct StatePiece { int tensor; int64_t row, n_row, col, n_col; ParamGroupId group; int64_t flat; void *data; } StatePiece;
+typedef struct StatePiece { int tensor; int64_t row, n_row, col, n_col; ParamGroupId group; int64_t flat; DType type; void *data; } StatePiece;
 typedef enum { PIECES_OWNED, PIECES_LOCAL } PieceSet;     /* OWNED: every element of the model once over all ranks; LOCAL: all that is here, copies included (moments: where they are not sharded) */
 /* Lists the pieces of a view in `a`; data points into state, or for VIEW_GRAD into a converted copy in `a`. Returns their number. */
 int  state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out);
 
-enum { N_VIEW = VIEW_V + 1 };
+enum { N_VIEW = VIEW_MASTER + 1 };
+bool state_has_masters(const Job *j);          /* weights are rounded masters; else the two are one */
 /* hash[tensor]: layout-free hash of a view of every tensor of the model (README, "Numerics"). Collective. */
 void state_hash(Exec *x, const Job *j, World *w, StateView v, uint64_t *hash /* [n_tensor] */);
 uint64_t state_hash_all(const Job *j, const uint64_t *hash);      /* one number for a view */
@@ -24,7 +25,7 @@ uint64_t state_hash_all(const Job *j, const uint64_t *hash);      /* one number 
 bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e);
 
 /* What a checkpoint of the state now holds, as lists in `a` that point into the state: for ckpt_save or ckpt_task_begin. */
-enum { N_SAVED = 3 };
+enum { N_SAVED = 4 };
 typedef struct StateSave { CkptSet set[N_SAVED]; CkptMeta meta; } StateSave;
 void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s);
 /* path: a checkpoint or a directory (ckpt_load_newest; what was passed over is logged). Collective. */

@@ -18,11 +18,6 @@ int64_t tap_token(const TapMap *m, const Step *s, const Ins *i, ValId v, int64_t
   return t->window_number[lo] + row - t->window_start[lo];
 }
 
-double tap_real(const void *data, DType t, int64_t i) {
-  if (t == DT_I32) return (double)((const int32_t *)data)[i];
-  return t == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
-}
-
 void tap_mux_add(TapMux *m, ExecTap *fn, void *ctx) {
   CHECK(m->n < TAP_MOST, "more than %d taps", TAP_MOST);
   m->fn[m->n] = fn, m->ctx[m->n++] = ctx;

@@ -7,7 +7,6 @@ typedef struct TapMap { const DealMb *mb; } TapMap;
 TapMap  tap_map(const Job *j, const JobStep *s);
 /* Row `row` of value v as instruction i wrote it; v's rows are tokens. Sequence * seq_length + position. */
 int64_t tap_token(const TapMap *m, const Step *s, const Ins *i, ValId v, int64_t row);
-double  tap_real(const void *data, DType t, int64_t i);
 
 enum { TAP_MOST = 4 };
 typedef struct TapMux { ExecTap *fn[TAP_MOST]; void *ctx[TAP_MOST]; int n; } TapMux;

@@ -8,58 +8,55 @@ const char *weights_config(Arena *a, const char *path, char **file, Err *e) {
   return ckpt_read_meta(a, path, &m, file, e) ? m.config : NULL;
 }
 
-/* The type that the file's run computed in: its weights are of that type. */
-static bool stored_type(Arena *a, const CkptMeta *m, const char *file, DType *t, Err *e) {
+/* The configuration of the file's run says of which types its weights are. */
+static bool stored_config(Arena *a, const CkptMeta *m, const char *file, const Config **c, Err *e) {
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
   Err why = {0};
   if (!config_read_text(doc, a, file, m->config, NULL, 0, &why))
     return err_set(e, ERR_CKPT, "the configuration in the checkpoint cannot be read: %.1500s", why.text);
-  *t = job_dtype(&doc->c);
+  *c = &doc->c;
   return true;
 }
 
 static void convert(void *to, DType to_type, const void *from, DType from_type, int64_t n) {
-  for (int64_t i = 0; i < n; i++) {
-    double v = from_type == DT_F64 ? ((const double *)from)[i] : (double)((const float *)from)[i];
-    if (to_type == DT_F64)
-      ((double *)to)[i] = v;
-    else
-      ((float *)to)[i] = (float)v;
-  }
+  for (int64_t i = 0; i < n; i++) dtype_put(to, to_type, i, dtype_get(from, from_type, i));
 }
 
-static CkptTensor *tensors_of(const Job *j, Arena *a, DType t) {
+static CkptTensor *tensors_of(const Job *j, Arena *a, const Config *stored) {
   CkptTensor *out = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
   for (int i = 0; i < j->params.n_tensor; i++) {
     const Param *p = params_of_tensor(&j->params, i);
+    DType t = job_weight(stored, p->group);
     out[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i), .dtype = t, .n_dim = p->n_dim, .rows = p->n_out, .cols = p->n_in};
   }
   return out;
 }
 
-static bool load(Exec *x, const Job *j, World *w, const char *file, DType stored, Err *e) {
+static bool load(Exec *x, const Job *j, World *w, const char *file, const Config *stored, Err *e) {
   Arena *a = j->arena;
-  DType here = job_dtype(j->c);
   StatePiece *piece;
   int n = state_pieces(x, j, a, VIEW_WEIGHT, PIECES_LOCAL, &piece);
   CkptPiece *p = ARENA_NEW(a, CkptPiece, n + 1);
   for (int i = 0; i < n; i++) {
     const StatePiece *s = &piece[i];
-    void *data = stored == here ? s->data : arena_alloc(a, (size_t)(s->n_row * s->n_col), dtype_size(stored));
+    DType t = job_weight(stored, s->group);
+    void *data = t == s->type ? s->data : arena_alloc(a, (size_t)(s->n_row * s->n_col), dtype_size(t));
     p[i] = (CkptPiece){s->tensor, s->row, s->n_row, s->col, s->n_col, data};
   }
   CkptSet set = {.group = "weights", .tensor = tensors_of(j, a, stored), .n_tensor = j->params.n_tensor, .piece = p, .n_piece = n};
   TRY(ckpt_load(w, a, file, &set, 1, e));
-  for (int i = 0; i < n && stored != here; i++) convert(piece[i].data, here, p[i].data, stored, piece[i].n_row * piece[i].n_col);
+  for (int i = 0; i < n; i++)
+    if (p[i].data != piece[i].data)
+      convert(piece[i].data, piece[i].type, p[i].data, job_weight(stored, piece[i].group), piece[i].n_row * piece[i].n_col);
   return true;
 }
 
 bool weights_load(Exec *x, const Job *j, World *w, const char *path, WeightsFrom *from, Err *e) {
   Arena *a = j->arena;
   CkptMeta m;
-  DType stored = DT_F32;
+  const Config *stored = NULL;
   *from = (WeightsFrom){0};
-  if (ckpt_read_meta(a, path, &m, &from->file, e)) stored_type(a, &m, from->file, &stored, e);
+  if (ckpt_read_meta(a, path, &m, &from->file, e)) stored_config(a, &m, from->file, &stored, e);
   TRY(world_agree(w, e));
   ArenaMark mark = arena_mark(a);
   bool ok = load(x, j, w, from->file, stored, e);

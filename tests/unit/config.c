@@ -189,6 +189,7 @@ static void words_mean_their_enumerators(void **state) {
   WORD("numerics.mode=native", numerics.mode, NUM_NATIVE);
   WORD("numerics.dtype=fp32", numerics.dtype, CDT_FP32);
   WORD("numerics.dtype=fp64", numerics.dtype, CDT_FP64);
+  WORD("numerics.dtype=bf16", numerics.dtype, CDT_BF16);
   WORD("data.format=auto", data.format, DATA_AUTO);
   WORD("data.format=megatron", data.format, DATA_MEGATRON);
   WORD("data.format=u16", data.format, DATA_U16);

@@ -125,7 +125,7 @@ static inline uint64_t rig_hash(Rig *r, StateView v) {
 
 /* Element of a piece, as a double. */
 static inline double rig_real(const Rig *r, const void *data, int64_t i) {
-  return job_dtype(&r->doc.c) == DT_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+  return dtype_get(data, job_real(&r->doc.c), i);
 }
 
 /* The world of an MPI test; the tests run, then the exit code is agreed on. */
