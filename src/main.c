@@ -21,7 +21,7 @@ enum { MAX_ARGS = 256, ARENA_CAP_GIB = 64 };
 
 /* Options that any verb may declare. */
 typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, OPT_PROMPT, OPT_TOKENS,
-               OPT_TEMPERATURE, OPT_SEED, OPT_TOLERANCE, OPT_STEPS, N_OPT } OptId;
+               OPT_TEMPERATURE, OPT_SEED, OPT_TOLERANCE, OPT_STEPS, OPT_SIMULATE, OPT_COST, N_OPT } OptId;
 typedef struct Args {
   const char *pos[MAX_ARGS]; int n_pos;
   const char *sets[MAX_ARGS]; int n_sets;
@@ -42,6 +42,8 @@ static const struct { const char *name; bool takes_value; const char *help; } op
     [OPT_RANKS] = {"--ranks", true, "N: plan for N ranks (default: layout.dp x tp x pp x cp, else 1)"},
     [OPT_RANK] = {"--rank", true, "R: the rank whose details are shown (default 0)"},
     [OPT_ROUTING] = {"--routing", true, "bound | balanced | all_to_one: the routed rows to count"},
+    [OPT_SIMULATE] = {"--simulate", false, "run all ranks' lists against each other in time: that messages meet, how long a step takes, where it waits"},
+    [OPT_COST] = {"--cost", true, "key=value,...: flops, memory, bandwidth (per s), latency (s), tp.bandwidth ...: what --simulate counts with (default: measured here, links assumed)"},
     [OPT_FORMAT] = {"--format", true, "auto | megatron | u16 | u32 | text"},
     [OPT_PROMPT] = {"--prompt", true, "TEXT: what the model continues (default: nothing, a document begins)"},
     [OPT_TOKENS] = {"--tokens", true, "N: at most N bytes of continuation (default 200); it stops where a document ends"},
@@ -119,7 +121,7 @@ static bool verb_plan(World *w, Arena *a, const Args *args, Err *e) {
   (void)w;
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
   TRY(config_read(doc, a, args->pos[0], args->sets, args->n_sets, e));
-  PlanArgs p = {.world = layout_ranks(&doc->c), .print = args->opt[OPT_PRINT] != NULL, .routing = args->opt[OPT_ROUTING]};
+  PlanArgs p = {.world = layout_ranks(&doc->c), .print = args->opt[OPT_PRINT] != NULL, .routing = args->opt[OPT_ROUTING], .simulate = args->opt[OPT_SIMULATE] != NULL, .cost = args->opt[OPT_COST]};
   TRY(read_number(args, OPT_RANKS, 1, &p.world, e) && read_number(args, OPT_RANK, 0, &p.rank, e));
   TRY(config_resolve(doc, p.world, e));
   if (args->opt[OPT_PRINT_CONFIG]) return config_print(doc, stdout), true;
@@ -201,7 +203,7 @@ static bool verb_config(World *w, Arena *a, const Args *args, Err *e) {
 #define BIT(o) (1u << (o))
 static const Verb verbs[] = {
     {"train", "CONFIG [--set key=value ...] [--resume PATH] [--print-config]", "train a model; start it with mpirun", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PRINT_CONFIG), 1, 1, true, verb_train},
-    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--print] [--set ...]", "memory, flops, groups and instructions of a run, without running it", BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_PRINT_CONFIG), 1, 1, false, verb_plan},
+    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--simulate [--cost C]] [--print] [--set ...]", "memory, flops, traffic, time and instructions of a run, without running it", BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_SIMULATE) | BIT(OPT_COST) | BIT(OPT_PRINT_CONFIG), 1, 1, false, verb_plan},
     {"check", "FILE.h5 [--set key=value ...]", "train a golden file's model and compare every number with it", BIT(OPT_SET), 1, 1, true, verb_check},
     {"eval", "[CONFIG] --resume CKPT [--set key=value ...]", "validation loss of a checkpoint over all tokens of data.valid; CONFIG left out: the checkpoint's own, without its layout", BIT(OPT_SET) | BIT(OPT_RESUME), 0, 1, true, verb_eval},
     {"sample", "[CONFIG] --resume CKPT --prompt TEXT [--tokens N] [--temperature T] [--seed S]", "text as a checkpoint continues it (byte tokenizer)", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PROMPT) | BIT(OPT_TOKENS) | BIT(OPT_TEMPERATURE) | BIT(OPT_SEED), 0, 1, true, verb_sample},

@@ -138,10 +138,14 @@ char *plan_largest_buffers(Arena *a, Step *const *step, int n_step) {
   return text;
 }
 
-bool plan_check_limits(const MemPlan *m, size_t need_device, size_t need_host, Arena *a, Step *const *step, int n_step, size_t device_limit, size_t host_limit, Err *e) {
+bool plan_check_limits(const MemPlan *m, size_t need_device, size_t need_host, Arena *a, Step *const *step, int n_step, size_t device_limit,
+                       size_t host_limit, Err *e) {
   if (device_limit && need_device > device_limit)
-    return err_set(e, ERR_MEMORY, "memory.device_limit: %zu bytes do not hold this model on this layout; the smallest that does: %zu. This rank needs %zu (P %zu + F %zu + W %zu + S %zu). Largest buffers: %s",
-                   device_limit, need_device, m->device, m->bytes[REGION_P], m->bytes[REGION_F], m->bytes[REGION_W], m->bytes[REGION_S], plan_largest_buffers(a, step, n_step));
+    return err_set(e, ERR_MEMORY,
+                   "memory.device_limit: %zu bytes do not hold this model on this layout; the smallest that does: %zu. This rank needs %zu "
+                   "(P %zu + F %zu + W %zu + S %zu). Largest buffers: %s",
+                   device_limit, need_device, m->device, m->bytes[REGION_P], m->bytes[REGION_F], m->bytes[REGION_W], m->bytes[REGION_S],
+                   plan_largest_buffers(a, step, n_step));
   if (host_limit && need_host > host_limit)
     return err_set(e, ERR_MEMORY, "memory.host_limit: %zu bytes are too few; the smallest that does: %zu", host_limit, need_host);
   return true;

@@ -31,6 +31,8 @@ typedef struct Routed { int64_t *n_row; const int32_t **plan; /* both [n_guard] 
 enum { PLAN_ONE_ROW = -1 };
 bool   plan_routing_known(int routing);
 Routed plan_routed(const Step *s, Arena *a, const Deal *d, int routing);
+/* Rows that a window of n tokens, the first of them number `first` of the global batch, sends to expert e under a known routing. */
+int64_t plan_window_rows(int routing, int n_expert, int top_k, int64_t first, int64_t n, int e);
 void   plan_rows(const Step *s, const Deal *d, int routing, int64_t *n_row /* [n_guard] */);      /* the rows alone */
 
 /* Every call of comm that the step makes, in order: what is sent to whom and received from whom (comm/bytes.h), the calls of `exec_run` on a step without faults. */

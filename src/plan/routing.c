@@ -8,10 +8,9 @@ bool plan_routing_known(int routing) { return routing == ROUTE_BALANCED || routi
 /* Multiples of n among the integers below x, shifted by e: how many y in [0, x) have y mod n == e. */
 static int64_t below(int64_t x, int64_t n, int64_t e) { return x / n + (x % n > e); }
 
-/* Rows that a window of n tokens, the first of them number `first` of the global batch, sends to expert e. */
-static int64_t window_rows(const Dims *d, int routing, int64_t first, int64_t n, int e) {
-  if (routing == ROUTE_ALL_TO_ONE) return e < d->top_k ? n : 0;
-  return below((first + n) * d->top_k, d->n_expert, e) - below(first * d->top_k, d->n_expert, e);
+int64_t plan_window_rows(int routing, int n_expert, int top_k, int64_t first, int64_t n, int e) {
+  if (routing == ROUTE_ALL_TO_ONE) return e < top_k ? n : 0;
+  return below((first + n) * top_k, n_expert, e) - below(first * top_k, n_expert, e);
 }
 
 /* received [most windows of a member][most experts + 1] */
@@ -20,14 +19,16 @@ static void count_source(const Dims *d, const TokenView *t, int routing, int32_t
   for (int w = 0; w < t->n_window; w++) {
     int64_t n = t->window_start[w + 1] - t->window_start[w];
     int32_t *row = received + w * (most + 1);
-    for (int e = 0; e < d->n_expert_here; e++) row[e] = (int32_t)window_rows(d, routing, t->window_number[w], n, d->first_expert + e);
+    for (int e = 0; e < d->n_expert_here; e++)
+      row[e] = (int32_t)plan_window_rows(routing, d->n_expert, d->top_k, t->window_number[w], n, d->first_expert + e);
     row[most] = (int32_t)n;
   }
 }
 static void count_sent(const Dims *d, const TokenView *t, int routing, int32_t *sent) {
   for (int w = 0; w < t->n_window; w++)
     for (int e = 0; e < d->n_expert; e++)
-      sent[e] += (int32_t)window_rows(d, routing, t->window_number[w], t->window_start[w + 1] - t->window_start[w], e);
+      sent[e] +=
+          (int32_t)plan_window_rows(routing, d->n_expert, d->top_k, t->window_number[w], t->window_start[w + 1] - t->window_start[w], e);
 }
 
 static void count_forced(const Program *p, const Deal *deal, int routing, int mb, int32_t *plan) {

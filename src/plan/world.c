@@ -51,6 +51,53 @@ Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal
   return p;
 }
 
+/* ---- what a place exchanges ------------------------------------------------------------------------------------------------------------------------ */
+/* Rows of each place's tokens for each expert in a micro-batch: [places][experts]. */
+static void count_rows(int32_t *rows, Arena *a, const Mesh *m, const Deal *d, int mb, int routing, int n_expert, int top_k) {
+  for (int r = 0; r < m->world / m->size[AXIS_PP]; r++) {
+    ArenaMark mark = arena_mark(a);
+    TokenView v = deal_view(d, a, deal_place(m, r), mb, VIEW_OWN);
+    for (int e = 0; e < n_expert; e++) rows[(int64_t)r * n_expert + e] = 0;
+    for (int w = 0; w < v.n_window; w++)
+      for (int e = 0; e < n_expert; e++)
+        rows[(int64_t)r * n_expert + e] +=
+            (int32_t)plan_window_rows(routing, n_expert, top_k, v.window_number[w], v.window_start[w + 1] - v.window_start[w], e);
+    arena_release(a, mark);
+  }
+}
+
+/* Rows and segments that go to other members and that come from them. */
+static uint64_t fold_exchange(uint64_t key, const Mesh *m, int rank, const int32_t *rows, int n_expert) {
+  AxisSet experts = AXIS_BIT(AXIS_EP) | AXIS_BIT(AXIS_ETP);
+  int n_etp = m->size[AXIS_ETP], ep = mesh_coord(m, rank, AXIS_EP), n = mesh_group_size(m, experts);
+  int first = (int)share_begin(n_expert, m->size[AXIS_EP], ep), last = (int)share_begin(n_expert, m->size[AXIS_EP], ep + 1);
+  int64_t out = 0, out_segments = 0, in = 0, in_segments = 0;
+  const int32_t *own = rows + (int64_t)rank * n_expert;
+  for (int e = 0; e < n_expert; e++) {
+    int others = n_etp - (e >= first && e < last);
+    out += own[e] * others, out_segments += own[e] ? others : 0;
+  }
+  for (int i = 0; i < n; i++) {
+    int source = mesh_group_rank(m, rank, experts, i);
+    for (int e = first; e < last && source != rank; e++)
+      in += rows[(int64_t)source * n_expert + e], in_segments += rows[(int64_t)source * n_expert + e] > 0;
+  }
+  return fold_int(fold_int(fold_int(fold_int(key, out), out_segments), in), in_segments);
+}
+
+uint64_t *world_routing(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k) {
+  int n = m->world / m->size[AXIS_PP];
+  uint64_t *key = ARENA_NEW(a, uint64_t, n);
+  ArenaMark mark = arena_mark(a);
+  int32_t *rows = ARENA_NEW(a, int32_t, (int64_t)n * n_expert);
+  for (int mb = 0; mb < d->n_mb && n_expert; mb++) {
+    count_rows(rows, a, m, d, mb, routing, n_expert, top_k);
+    for (int r = 0; r < n; r++) key[r] = fold_exchange(key[r], m, r, rows, n_expert);
+  }
+  arena_release(a, mark);
+  return key;
+}
+
 /* ---- what a list follows from ---------------------------------------------------------------------------------------------------------------------- */
 static uint64_t fold_value(uint64_t key, const Program *p, ValId v) {
   const Value *x = &p->val[v];

@@ -9,6 +9,9 @@
 typedef struct Places { int n; uint64_t *given, *tokens; } Places;
 Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert);
 
+/* For a known routing, by place: equal numbers, equal bytes and messages in every exchange of rows. */
+uint64_t *world_routing(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k);
+
 /* Adds to `key` all that step_lower and plan_memory read but for the rank's shares of parameter states: equal keys, equal lists and regions F, W, S. */
 uint64_t world_step_key(uint64_t key, const Program *const *chunk, int n_chunk, const Schedule *sched, const StepOptions *o);
 /* Bytes of all parameter states of a rank whose flat arrays are as long as those of `ps`. */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "data/data.h"
+#include "train/plan_sim.h"
 #include "train/plan_world.h"
 #include "train/session.h"
 
@@ -160,7 +161,8 @@ static bool print_classes(const WorldPlan *w, Arena *a, Arena *scratch, const Wo
       most = j.mem.device,
       largest = arena_printf(a, "most memory on rank %d; largest buffers: %s\n", j.rank, plan_largest_buffers(scratch, step, n_step));
     if (fits)
-      fits = plan_check_limits(&j.mem, j.mem.device, j.mem.host, scratch, step, n_step, (size_t)args->c->memory.device_limit, (size_t)args->c->memory.host_limit, e);
+      fits = plan_check_limits(&j.mem, j.mem.device, j.mem.host, scratch, step, n_step, (size_t)args->c->memory.device_limit,
+                               (size_t)args->c->memory.host_limit, e);
     arena_release(scratch, mark);
   }
   for (int i = 0; i < w->n_class; i++) fputs(line[i], out);
@@ -194,6 +196,11 @@ static bool print_plan(Arena *a, Arena *scratch, const WorldPlanArgs *w, const P
   print_world(&j, out);
   arena_release(scratch, mark);
   TRY(print_classes(&world, a, scratch, w, routing, out, e));
+  if (args->simulate) {
+    SimCost cost;
+    TRY(sim_cost(&cost, scratch, w->c, w->device, args->cost, e));
+    TRY(plan_simulate(&world, a, scratch, w, plan_routing_known((int)routing) ? (int)routing : ROUTE_BALANCED, &cost, out, e));
+  }
   TRY(job_plan(&j, scratch, w->c, w->world, args->rank, w->device, w->n_valid, e));
   print_rank(&j, scratch, routing, out);
   if (args->print) step_print(&j.train.step, out);

@@ -42,7 +42,8 @@ bool world_plan(WorldPlan *w, Arena *a, Arena *scratch, const WorldPlanArgs *arg
   TRY(job_declare(&j, scratch, args->c, args->world, 0, args->device, args->n_valid, e));
   const Deal *deal[2] = {&j.train.deal, &j.eval.deal};
   Places p = world_places(a, &j.mesh, deal, j.has_eval ? 2 : 1, (int)args->c->model.num_local_experts);
-  *w = (WorldPlan){.mesh = j.mesh, .class_of = ARENA_NEW(a, int, args->world), .cls = ARENA_NEW(a, RankClass, args->world)};
+  *w = (WorldPlan){
+      .mesh = j.mesh, .deal = j.train.deal, .class_of = ARENA_NEW(a, int, args->world), .cls = ARENA_NEW(a, RankClass, args->world)};
   arena_release(scratch, mark);
   for (int rank = 0; rank < args->world; rank++) w->class_of[rank] = -1;
   for (int rank = 0; rank < args->world; rank++)

@@ -9,7 +9,7 @@ typedef struct RankClass {
   size_t states, states_least;      /* bytes of that rank's parameter states, of the smallest in the class */
 } RankClass;
 typedef struct WorldPlan {
-  Mesh mesh;
+  Mesh mesh; Deal deal;             /* of training */
   int *class_of;                    /* [world] */
   RankClass *cls; int n_class;
 } WorldPlan;

@@ -1,0 +1,136 @@
+/* A rank's list as compute times and messages. */
+#include <string.h>
+
+#include "base/err.h"
+#include "plan/simulate.h"
+
+typedef struct Compile {
+  const TrafficArgs *t;
+  const SimCost *cost;
+  Arena *a;
+  bool pairs;
+  SimList list;
+  int max;
+  int done;       /* instructions whose compute is counted */
+  double compute; /* since the last event */
+} Compile;
+
+/* ---- what an instruction computes ----------------------------------------------------------------------------------------------------------------- */
+static double buffers_bytes(const Compile *c, const BufId *b, int n) {
+  double sum = 0;
+  for (int k = 0; k < n; k++)
+    if (b[k] != NO_BUF) sum += (double)buf_bytes(c->t->s, &c->t->s->buf[b[k]], c->t->mb, c->t->routed.n_row);
+  return sum;
+}
+static double parameter_bytes(const Compile *c, const Program *p, const Op *op) {
+  double sum = 0;
+  for (int k = 0; k < op->n_in; k++)
+    if (op->in[k] != NO_VAL && p->val[op->in[k]].kind == VAL_PARAM) {
+      const Param *w = program_param_of(p, op->in[k]);
+      sum += (double)w->expert_stride * w->n_expert_here * (double)c->t->k->real_size;
+    }
+  return sum;
+}
+static double state_bytes(const Compile *c, int g, StateKind k) { return (double)c->t->s->buf[c->t->s->state[g][k]].bytes; }
+
+/* Whichever takes longer: its products, or what it reads and writes. */
+static double kernel_seconds(Compile *c, const Ins *i) {
+  const Program *p = c->t->s->chunk[i->chunk];
+  const Op *op = &p->op[i->op];
+  const OpDesc *d = &op_desc[op->kind];
+  double flops = d->flops ? d->flops(p, op, i->pass, &c->t->mb[i->mb], i->guard >= 0 ? c->t->routed.n_row[i->guard] : 0) : 0;
+  double bytes = buffers_bytes(c, i->in, MAX_IN) + buffers_bytes(c, i->out, MAX_OUT) + buffers_bytes(c, i->d_in, MAX_IN) +
+                 buffers_bytes(c, i->d_out, MAX_OUT) + (op->kind == OP_EMBED ? 0 : parameter_bytes(c, p, op));
+  c->list.flops += flops;
+  return flops / c->cost->flops > bytes / c->cost->memory ? flops / c->cost->flops : bytes / c->cost->memory;
+}
+static double ins_seconds(Compile *c, const Ins *i) {
+  double bytes = 0;
+  switch (i->kind) {
+  case INS_KERNEL:
+    return kernel_seconds(c, i);
+  case INS_SUM:
+    bytes = buffers_bytes(c, i->in, MAX_IN) + buffers_bytes(c, i->out, MAX_OUT);
+    break;
+  case INS_CLEAR:
+    bytes = buffers_bytes(c, i->out, MAX_OUT);
+    break;
+  case INS_ZERO:
+  case INS_NORM:
+    for (int g = 0; g < N_PGROUP && c->t->s->train; g++) bytes += state_bytes(c, g, STATE_ACCUM);
+    break;
+  case INS_UPDATE:
+    /* weight and both moments read and written, the gradient read, all of them as long as a moment */
+    bytes = 7 * state_bytes(c, i->group, STATE_M);
+    break;
+  default:
+    break;
+  }
+  return bytes / c->cost->memory;
+}
+static void compute_to(Compile *c, int ins) {
+  for (; c->done < ins; c->done++) c->compute += ins_seconds(c, &c->t->s->ins[c->done]);
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------------------------------------------------------ */
+static double transfer_seconds(const SimCost *cost, AxisSet axes, uint64_t bytes, uint64_t messages) {
+  double bandwidth = 0, latency = 0;
+  for (int a = 0; a < N_AXIS; a++) {
+    if (!(axes & AXIS_BIT(a))) continue;
+    if (bandwidth == 0 || cost->bandwidth[a] < bandwidth) bandwidth = cost->bandwidth[a];
+    if (cost->latency[a] > latency) latency = cost->latency[a];
+  }
+  return (double)bytes / bandwidth + (double)messages * latency;
+}
+
+static SimEvent *add_event(Compile *c, SimKind kind, const char *name, const CommCall *call) {
+  SimEvent *x = &c->list.event[c->list.n++];
+  *x = (SimEvent){.kind = kind, .axes = call->axes, .name = name, .call = call->kind, .before = c->compute, .sent = call->bytes};
+  for (int i = 0; i < call->n; i++) x->received += call->from[i];
+  uint64_t most = x->sent > x->received ? x->sent : x->received;
+  x->seconds = transfer_seconds(c->cost, call->axes, most, call->messages);
+  c->compute = 0;
+  return x;
+}
+static uint64_t *copied(Arena *a, const uint64_t *x, int n) { return memcpy(ARENA_NEW(a, uint64_t, n), x, (size_t)n * sizeof *x); }
+
+/* The copy of a tied embedding goes between two stages of the group; the others take no part. */
+enum { TAG_OF_COPY = 1 };
+static void add_pair(Compile *c, const Ins *i, const char *name, const CommCall *call) {
+  for (int k = 0; k < call->n; k++) {
+    if (!call->to[k] && !call->from[k]) continue;
+    SimEvent *x = add_event(c, call->to[k] ? SIM_SEND : SIM_RECV, name, call);
+    x->peer = k, x->tag = -TAG_OF_COPY - (int)i->kind;
+  }
+}
+
+static void add_call(void *ctx, int ins, const CommCall *call) {
+  Compile *c = ctx;
+  const Ins *i = &c->t->s->ins[ins];
+  char buf[160];
+  compute_to(c, ins + 1);
+  const char *name = arena_printf(c->a, "%s", ins_name(c->t->s, i, buf, sizeof buf));
+  CHECK(c->list.n + 1 < c->max, "more than %d messages", c->max);
+  if (i->kind == INS_SEND || i->kind == INS_RECV) {
+    SimEvent *x = add_event(c, i->kind == INS_SEND ? SIM_SEND : SIM_RECV, name, call);
+    x->peer = i->peer, x->tag = i->tag;
+  } else if (i->kind == INS_MIRROR_GRAD || i->kind == INS_MIRROR_WEIGHT) {
+    add_pair(c, i, name, call);
+  } else {
+    SimEvent *x = add_event(c, SIM_CALL, name, call);
+    x->shares =
+        i->kind == INS_REDUCE || i->kind == INS_GATHER || i->kind == INS_NORM || i->kind == INS_FETCH || i->kind == INS_REDUCE_PARAM;
+    if (c->pairs) x->to = copied(c->a, call->to, call->n), x->from = copied(c->a, call->from, call->n);
+  }
+}
+
+enum { CALLS_PER_INS = 8 }; /* attention's backward makes six */
+SimList sim_compile(Arena *a, Arena *scratch, const TrafficArgs *t, const SimCost *cost, bool pairs) {
+  Compile c = {.t = t, .cost = cost, .a = a, .pairs = pairs, .max = t->s->n_ins * CALLS_PER_INS};
+  c.list.event = ARENA_NEW(a, SimEvent, c.max);
+  CHECK(a != scratch, "a list that is given back");
+  traffic_walk(scratch, t, add_call, &c);
+  compute_to(&c, t->s->n_ins);
+  c.list.after = c.compute;
+  return c.list;
+}
