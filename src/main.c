@@ -20,21 +20,45 @@
 enum { MAX_ARGS = 256, ARENA_CAP_GIB = 64 };
 
 /* Options that any verb may declare. */
-typedef enum { OPT_SET, OPT_RESUME, OPT_PRINT_CONFIG, OPT_PRINT, OPT_RANKS, OPT_RANK, OPT_ROUTING, OPT_FORMAT, OPT_PROMPT, OPT_TOKENS,
-               OPT_TEMPERATURE, OPT_SEED, OPT_TOLERANCE, OPT_STEPS, OPT_SIMULATE, OPT_COST, N_OPT } OptId;
+typedef enum {
+  OPT_SET,
+  OPT_RESUME,
+  OPT_PRINT_CONFIG,
+  OPT_PRINT,
+  OPT_RANKS,
+  OPT_RANK,
+  OPT_ROUTING,
+  OPT_FORMAT,
+  OPT_PROMPT,
+  OPT_TOKENS,
+  OPT_TEMPERATURE,
+  OPT_SEED,
+  OPT_TOLERANCE,
+  OPT_STEPS,
+  OPT_SIMULATE,
+  OPT_COST,
+  N_OPT
+} OptId;
 typedef struct Args {
-  const char *pos[MAX_ARGS]; int n_pos;
-  const char *sets[MAX_ARGS]; int n_sets;
-  const char *opt[N_OPT];           /* value, or "" for a flag that is there */
+  const char *pos[MAX_ARGS];
+  int n_pos;
+  const char *sets[MAX_ARGS];
+  int n_sets;
+  const char *opt[N_OPT]; /* value, or "" for a flag that is there */
 } Args;
 typedef struct Verb {
   const char *name, *usage, *help;
-  unsigned opts; int min_pos, max_pos;
+  unsigned opts;
+  int min_pos, max_pos;
   bool mpi;
   bool (*run)(World *w, Arena *a, const Args *args, Err *e);
 } Verb;
 
-static const struct { const char *name; bool takes_value; const char *help; } opt_table[N_OPT] = {
+static const struct {
+  const char *name;
+  bool takes_value;
+  const char *help;
+} opt_table[N_OPT] = {
     [OPT_SET] = {"--set", true, "key=value: overrides the configuration, e.g. --set layout.ep=2 (repeatable)"},
     [OPT_RESUME] = {"--resume", true, "PATH: continue from a checkpoint, or from the latest in a directory"},
     [OPT_PRINT_CONFIG] = {"--print-config", false, "print every resolved value and where it came from, then stop"},
@@ -42,8 +66,11 @@ static const struct { const char *name; bool takes_value; const char *help; } op
     [OPT_RANKS] = {"--ranks", true, "N: plan for N ranks (default: layout.dp x tp x pp x cp, else 1)"},
     [OPT_RANK] = {"--rank", true, "R: the rank whose details are shown (default 0)"},
     [OPT_ROUTING] = {"--routing", true, "bound | balanced | all_to_one: the routed rows to count"},
-    [OPT_SIMULATE] = {"--simulate", false, "run all ranks' lists against each other in time: that messages meet, how long a step takes, where it waits"},
-    [OPT_COST] = {"--cost", true, "key=value,...: flops, memory, bandwidth (per s), latency (s), tp.bandwidth ...: what --simulate counts with (default: measured here, links assumed)"},
+    [OPT_SIMULATE] = {"--simulate", false,
+                      "run all ranks' lists against each other in time: that messages meet, how long a step takes, where it waits"},
+    [OPT_COST] = {"--cost", true,
+                  "key=value,...: flops, memory, bandwidth (per s), latency (s), tp.bandwidth ...: what --simulate counts with (default: "
+                  "measured here, links assumed)"},
     [OPT_FORMAT] = {"--format", true, "auto | megatron | u16 | u32 | text"},
     [OPT_PROMPT] = {"--prompt", true, "TEXT: what the model continues (default: nothing, a document begins)"},
     [OPT_TOKENS] = {"--tokens", true, "N: at most N bytes of continuation (default 200); it stops where a document ends"},
@@ -74,7 +101,10 @@ static bool read_real(const Args *args, OptId o, double most, double *out, Err *
 }
 
 /* Settings below those of the command line; the same list on all ranks. */
-typedef struct Sets { const char **text; int n; } Sets;
+typedef struct Sets {
+  const char **text;
+  int n;
+} Sets;
 static Sets add_sets(Arena *a, const char *const *below, int n, const Args *args) {
   Sets s = {ARENA_NEW(a, const char *, n + args->n_sets + 1), n + args->n_sets};
   for (int i = 0; i < n; i++) s.text[i] = below[i];
@@ -103,7 +133,7 @@ static bool needs_resume(const Args *args, Err *e) {
 
 static bool verb_train(World *w, Arena *a, const Args *args, Err *e) {
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
-  const char *text = NULL;     /* before derived values: a checkpoint belongs to no layout */
+  const char *text = NULL; /* before derived values: a checkpoint belongs to no layout */
   if (config_read(doc, a, args->pos[0], args->sets, args->n_sets, e)) text = config_text(doc, a), config_resolve(doc, world_size(w), e);
   TRY(world_agree(w, e));
   if (args->opt[OPT_PRINT_CONFIG]) {
@@ -121,7 +151,11 @@ static bool verb_plan(World *w, Arena *a, const Args *args, Err *e) {
   (void)w;
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
   TRY(config_read(doc, a, args->pos[0], args->sets, args->n_sets, e));
-  PlanArgs p = {.world = layout_ranks(&doc->c), .print = args->opt[OPT_PRINT] != NULL, .routing = args->opt[OPT_ROUTING], .simulate = args->opt[OPT_SIMULATE] != NULL, .cost = args->opt[OPT_COST]};
+  PlanArgs p = {.world = layout_ranks(&doc->c),
+                .print = args->opt[OPT_PRINT] != NULL,
+                .routing = args->opt[OPT_ROUTING],
+                .simulate = args->opt[OPT_SIMULATE] != NULL,
+                .cost = args->opt[OPT_COST]};
   TRY(read_number(args, OPT_RANKS, 1, &p.world, e) && read_number(args, OPT_RANK, 0, &p.rank, e));
   TRY(config_resolve(doc, p.world, e));
   if (args->opt[OPT_PRINT_CONFIG]) return config_print(doc, stdout), true;
@@ -163,7 +197,8 @@ static bool verb_data(World *w, Arena *a, const Args *args, Err *e) {
   static const char *const name[] = {"megatron", "u16", "u32", "text", "auto"};
   TokenFormat format = TOK_AUTO;
   for (int i = 0; args->opt[OPT_FORMAT] && (size_t)i <= sizeof name / sizeof *name; i++) {
-    if ((size_t)i == sizeof name / sizeof *name) return err_set(e, ERR_CONFIG, "--format: \"%s\" is not a format; there are: auto, megatron, u16, u32, text", args->opt[OPT_FORMAT]);
+    if ((size_t)i == sizeof name / sizeof *name)
+      return err_set(e, ERR_CONFIG, "--format: \"%s\" is not a format; there are: auto, megatron, u16, u32, text", args->opt[OPT_FORMAT]);
     format = (TokenFormat)i;
     if (!strcmp(name[i], args->opt[OPT_FORMAT])) break;
   }
@@ -187,8 +222,12 @@ static bool verb_ckpt(World *w, Arena *a, const Args *args, Err *e) {
   (void)w;
   double tolerance = 0;
   TRY(read_real(args, OPT_TOLERANCE, 1, &tolerance, e));
-  if (!strcmp("diff", args->pos[0]) && args->n_pos == 3) return diff_run(a, FILE_CHECKPOINT, args->pos[1], args->pos[2], tolerance, stdout, e);
-  static const struct { const char *name; bool (*run)(Arena *, const char *, FILE *, Err *); } sub[] = {{"list", ckpt_list}, {"show", ckpt_show}, {"verify", ckpt_verify}};
+  if (!strcmp("diff", args->pos[0]) && args->n_pos == 3)
+    return diff_run(a, FILE_CHECKPOINT, args->pos[1], args->pos[2], tolerance, stdout, e);
+  static const struct {
+    const char *name;
+    bool (*run)(Arena *, const char *, FILE *, Err *);
+  } sub[] = {{"list", ckpt_list}, {"show", ckpt_show}, {"verify", ckpt_verify}};
   for (size_t i = 0; i < sizeof sub / sizeof *sub; i++)
     if (!strcmp(sub[i].name, args->pos[0]) && args->n_pos == 2) return sub[i].run(a, args->pos[1], stdout, e);
   return err_set(e, ERR_CONFIG, "etalon ckpt: give `list DIR`, `show PATH`, `verify PATH` or `diff A B`");
@@ -202,16 +241,33 @@ static bool verb_config(World *w, Arena *a, const Args *args, Err *e) {
 
 #define BIT(o) (1u << (o))
 static const Verb verbs[] = {
-    {"train", "CONFIG [--set key=value ...] [--resume PATH] [--print-config]", "train a model; start it with mpirun", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PRINT_CONFIG), 1, 1, true, verb_train},
-    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--simulate [--cost C]] [--print] [--set ...]", "memory, flops, traffic, time and instructions of a run, without running it", BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_SIMULATE) | BIT(OPT_COST) | BIT(OPT_PRINT_CONFIG), 1, 1, false, verb_plan},
-    {"check", "FILE.h5 [--set key=value ...]", "train a golden file's model and compare every number with it", BIT(OPT_SET), 1, 1, true, verb_check},
-    {"eval", "[CONFIG] --resume CKPT [--set key=value ...]", "validation loss of a checkpoint over all tokens of data.valid; CONFIG left out: the checkpoint's own, without its layout", BIT(OPT_SET) | BIT(OPT_RESUME), 0, 1, true, verb_eval},
-    {"sample", "[CONFIG] --resume CKPT --prompt TEXT [--tokens N] [--temperature T] [--seed S]", "text as a checkpoint continues it (byte tokenizer)", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PROMPT) | BIT(OPT_TOKENS) | BIT(OPT_TEMPERATURE) | BIT(OPT_SEED), 0, 1, true, verb_sample},
-    {"golden", "CONFIG OUT.h5 [--steps N] [--resume CKPT] [--set key=value ...]", "write reference numbers of this model and data, for `check` and for tests of other trainers", BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_STEPS), 2, 2, true, verb_golden},
-    {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false, verb_data},
-    {"compare", "A B [--tolerance T]", "where two runs part: of metrics (JSONL), golden files or checkpoints; exit code 0 equal, 7 different", BIT(OPT_TOLERANCE), 2, 2, false, verb_compare},
-    {"report", "METRICS.jsonl OUT.html", "a page with plots of a run's metrics (log.metrics); nothing else is needed to read it", 0, 2, 2, false, verb_report},
-    {"ckpt", "list DIR | show PATH | verify PATH | diff A B [--tolerance T]", "look at checkpoints", BIT(OPT_TOLERANCE), 2, 3, false, verb_ckpt},
+    {"train", "CONFIG [--set key=value ...] [--resume PATH] [--print-config]", "train a model; start it with mpirun",
+     BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PRINT_CONFIG), 1, 1, true, verb_train},
+    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--simulate [--cost C]] [--print] [--set ...]",
+     "memory, flops, traffic, time and instructions of a run, without running it",
+     BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_SIMULATE) | BIT(OPT_COST) |
+         BIT(OPT_PRINT_CONFIG),
+     1, 1, false, verb_plan},
+    {"check", "FILE.h5 [--set key=value ...]", "train a golden file's model and compare every number with it", BIT(OPT_SET), 1, 1, true,
+     verb_check},
+    {"eval", "[CONFIG] --resume CKPT [--set key=value ...]",
+     "validation loss of a checkpoint over all tokens of data.valid; CONFIG left out: the checkpoint's own, without its layout",
+     BIT(OPT_SET) | BIT(OPT_RESUME), 0, 1, true, verb_eval},
+    {"sample", "[CONFIG] --resume CKPT --prompt TEXT [--tokens N] [--temperature T] [--seed S]",
+     "text as a checkpoint continues it (byte tokenizer)",
+     BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PROMPT) | BIT(OPT_TOKENS) | BIT(OPT_TEMPERATURE) | BIT(OPT_SEED), 0, 1, true, verb_sample},
+    {"golden", "CONFIG OUT.h5 [--steps N] [--resume CKPT] [--set key=value ...]",
+     "write reference numbers of this model and data, for `check` and for tests of other trainers",
+     BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_STEPS), 2, 2, true, verb_golden},
+    {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false,
+     verb_data},
+    {"compare", "A B [--tolerance T]",
+     "where two runs part: of metrics (JSONL), golden files or checkpoints; exit code 0 equal, 7 different", BIT(OPT_TOLERANCE), 2, 2,
+     false, verb_compare},
+    {"report", "METRICS.jsonl OUT.html", "a page with plots of a run's metrics (log.metrics); nothing else is needed to read it", 0, 2, 2,
+     false, verb_report},
+    {"ckpt", "list DIR | show PATH | verify PATH | diff A B [--tolerance T]", "look at checkpoints", BIT(OPT_TOLERANCE), 2, 3, false,
+     verb_ckpt},
     {"config", "", "print the reference of every configuration key (Markdown)", 0, 0, 0, false, verb_config},
 };
 enum { N_VERB = sizeof verbs / sizeof *verbs };
@@ -242,8 +298,10 @@ static bool parse_option(const Verb *v, int argc, char **argv, int *i, Args *arg
     if (!(v->opts >> o & 1) || strcmp(argv[*i], opt_table[o].name)) continue;
     if (!opt_table[o].takes_value) return args->opt[o] = "", true;
     if (++*i >= argc) return err_set(e, ERR_CONFIG, "%s needs a value: %s", opt_table[o].name, opt_table[o].help);
-    if (o == OPT_SET) args->sets[args->n_sets++] = argv[*i];
-    else args->opt[o] = argv[*i];
+    if (o == OPT_SET)
+      args->sets[args->n_sets++] = argv[*i];
+    else
+      args->opt[o] = argv[*i];
     return true;
   }
   return err_set(e, ERR_CONFIG, "etalon %s: %s is not an option; see etalon %s --help", v->name, argv[*i], v->name);
@@ -251,8 +309,10 @@ static bool parse_option(const Verb *v, int argc, char **argv, int *i, Args *arg
 static bool parse_args(const Verb *v, int argc, char **argv, Args *args, Err *e) {
   if (argc > MAX_ARGS) return err_set(e, ERR_CONFIG, "more than %d arguments", MAX_ARGS);
   for (int i = 2; i < argc; i++) {
-    if (argv[i][0] == '-') TRY(parse_option(v, argc, argv, &i, args, e));
-    else args->pos[args->n_pos++] = argv[i];
+    if (argv[i][0] == '-')
+      TRY(parse_option(v, argc, argv, &i, args, e));
+    else
+      args->pos[args->n_pos++] = argv[i];
   }
   if (args->n_pos < v->min_pos || args->n_pos > v->max_pos) return err_set(e, ERR_CONFIG, "usage: etalon %s %s", v->name, v->usage);
   return true;

@@ -38,20 +38,34 @@ static uint16_t put_bf16(double v) {
 
 double dtype_get(const void *data, DType t, int64_t i) {
   switch (t) {
-  case DT_F32: return (double)((const float *)data)[i];
-  case DT_F64: return ((const double *)data)[i];
-  case DT_BF16: return get_bf16((const uint16_t *)data + i);
-  case DT_I32: return (double)((const int32_t *)data)[i];
-  default: CHECK(false, "no number of type %s", dtype_name(t));
+  case DT_F32:
+    return (double)((const float *)data)[i];
+  case DT_F64:
+    return ((const double *)data)[i];
+  case DT_BF16:
+    return get_bf16((const uint16_t *)data + i);
+  case DT_I32:
+    return (double)((const int32_t *)data)[i];
+  default:
+    CHECK(false, "no number of type %s", dtype_name(t));
   }
 }
 
 void dtype_put(void *data, DType t, int64_t i, double v) {
   switch (t) {
-  case DT_F32: ((float *)data)[i] = (float)v; break;
-  case DT_F64: ((double *)data)[i] = v; break;
-  case DT_BF16: ((uint16_t *)data)[i] = put_bf16(v); break;
-  case DT_I32: ((int32_t *)data)[i] = (int32_t)v; break;
-  default: CHECK(false, "no number of type %s", dtype_name(t));
+  case DT_F32:
+    ((float *)data)[i] = (float)v;
+    break;
+  case DT_F64:
+    ((double *)data)[i] = v;
+    break;
+  case DT_BF16:
+    ((uint16_t *)data)[i] = put_bf16(v);
+    break;
+  case DT_I32:
+    ((int32_t *)data)[i] = (int32_t)v;
+    break;
+  default:
+    CHECK(false, "no number of type %s", dtype_name(t));
   }
 }

@@ -9,7 +9,7 @@ enum { BAR_CELLS = 30 };
 
 void log_open(Log *l, FILE *out, bool speaks) {
   int fd = fileno(out);
-  const char *term = getenv("TERM");   /* mpirun gives every rank a terminal; whoever redirects it says so here */
+  const char *term = getenv("TERM"); /* mpirun gives every rank a terminal; whoever redirects it says so here */
   *l = (Log){.out = out, .speaks = speaks, .terminal = fd >= 0 && isatty(fd) && !(term && !strcmp(term, "dumb")), .bar_shown = false};
 }
 

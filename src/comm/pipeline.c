@@ -1,12 +1,13 @@
 /* Point-to-point messages of a pipeline: sends that do not wait, receives that do. */
 #include "comm/comm_mpi.h"
 
-enum { PIPELINE_TAG = 2 };   /* above COMM_TAG: a pipeline's messages never meet those of a collective */
+enum { PIPELINE_TAG = 2 }; /* above COMM_TAG: a pipeline's messages never meet those of a collective */
 
 void world_set_sends(World *w, Arena *a, int n_slot, int n_tag) {
   int *most = NULL, there = 0;
   MPI_Comm_get_attr(w->all, MPI_TAG_UB, &most, &there);
-  CHECK(there && (int64_t)PIPELINE_TAG + n_tag <= *most, "%d different messages of a pipeline, the MPI library tells %d apart", n_tag, there ? *most : 0);
+  CHECK(there && (int64_t)PIPELINE_TAG + n_tag <= *most, "%d different messages of a pipeline, the MPI library tells %d apart", n_tag,
+        there ? *most : 0);
   w->n_slot = n_slot;
   w->slot = ARENA_NEW(a, MPI_Request, n_slot * COMM_PARTS + 1);
   w->slot_rank = ARENA_NEW(a, int, n_slot + 1);

@@ -89,8 +89,10 @@ void reduce_pair(World *w, AxisSet axes, int from, int to, void *acc, SumKind ki
     int64_t m = n - at < step ? n - at : step;
     char *mine = (char *)acc + (size_t)at * elem;
     const char *part[2] = {mine, stage};
-    if (self == from) wave_send(&c, mine, (size_t)m * elem, to);
-    else wave_recv(&c, stage, (size_t)m * elem, from);
+    if (self == from)
+      wave_send(&c, mine, (size_t)m * elem, to);
+    else
+      wave_recv(&c, stage, (size_t)m * elem, from);
     wave_wait(&c);
     if (self == to) sum_table[kind].add(mine, part, 2, m);
   }

@@ -130,9 +130,11 @@ static bool rule_shards(ConfigDoc *d, Err *e) {
 
 static bool rule_sharded_parameters(ConfigDoc *d, Err *e) {
   if (!d->c.optimizer.shard_parameters) return true;
-  if (!d->c.optimizer.shard) return refuse(d, e, "optimizer.shard_parameters", "optimizer.shard", "parameters in shares need optimizer state in shares");
+  if (!d->c.optimizer.shard)
+    return refuse(d, e, "optimizer.shard_parameters", "optimizer.shard", "parameters in shares need optimizer state in shares");
   if (d->c.model.tie_word_embeddings && d->c.layout.pp > 1)
-    return refuse(d, e, "optimizer.shard_parameters", "model.tie_word_embeddings", "an embedding that two stages share is kept whole: set layout.pp to 1, or one of the two to false");
+    return refuse(d, e, "optimizer.shard_parameters", "model.tie_word_embeddings",
+                  "an embedding that two stages share is kept whole: set layout.pp to 1, or one of the two to false");
   return true;
 }
 
@@ -233,8 +235,9 @@ static bool rule_checkpoint(ConfigDoc *d, Err *e) {
 
 bool config_resolve(ConfigDoc *d, int world, Err *e) {
   CHECK(world >= 1, "world of %d ranks", world);
-  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,   rule_experts,       rule_sizes,  rule_numerics,           rule_routing,
-                                                      rule_learning_rate, rule_shards, rule_sharded_parameters, rule_checkpoint, rule_documents};
+  static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,      rule_experts,       rule_sizes,  rule_numerics,
+                                                      rule_routing,    rule_learning_rate, rule_shards, rule_sharded_parameters,
+                                                      rule_checkpoint, rule_documents};
   TRY(config_check_required(d, e));
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));

@@ -6,11 +6,27 @@
 #include "base/timer.h"
 #include "exec/exec_state.h"
 
-static InsFn *const ins_run[N_INS] = {
-    [INS_KERNEL] = ins_kernel, [INS_SUM] = ins_sum, [INS_COPY] = ins_copy, [INS_WAIT] = ins_wait, [INS_RECV] = ins_recv, [INS_SEND] = ins_send, [INS_SENT] = ins_sent, [INS_MIRROR_GRAD] = ins_mirror_grad,
-    [INS_MIRROR_WEIGHT] = ins_mirror_weight, [INS_DECIDE] = ins_decide, [INS_ZERO] = ins_zero,
-    [INS_COUNT] = ins_count, [INS_BATCH_COUNTS] = ins_batch_counts, [INS_STATS] = ins_stats, [INS_FETCH] = ins_fetch, [INS_CLEAR] = ins_clear, [INS_REDUCE_PARAM] = ins_reduce_param, [INS_REDUCE] = ins_reduce, [INS_NORM] = ins_norm,
-    [INS_UPDATE] = ins_update, [INS_GATHER] = ins_gather};
+static InsFn *const ins_run[N_INS] = {[INS_KERNEL] = ins_kernel,
+                                      [INS_SUM] = ins_sum,
+                                      [INS_COPY] = ins_copy,
+                                      [INS_WAIT] = ins_wait,
+                                      [INS_RECV] = ins_recv,
+                                      [INS_SEND] = ins_send,
+                                      [INS_SENT] = ins_sent,
+                                      [INS_MIRROR_GRAD] = ins_mirror_grad,
+                                      [INS_MIRROR_WEIGHT] = ins_mirror_weight,
+                                      [INS_DECIDE] = ins_decide,
+                                      [INS_ZERO] = ins_zero,
+                                      [INS_COUNT] = ins_count,
+                                      [INS_BATCH_COUNTS] = ins_batch_counts,
+                                      [INS_STATS] = ins_stats,
+                                      [INS_FETCH] = ins_fetch,
+                                      [INS_CLEAR] = ins_clear,
+                                      [INS_REDUCE_PARAM] = ins_reduce_param,
+                                      [INS_REDUCE] = ins_reduce,
+                                      [INS_NORM] = ins_norm,
+                                      [INS_UPDATE] = ins_update,
+                                      [INS_GATHER] = ins_gather};
 
 /* ---- instructions over values ----------------------------------------------------------------------------------------------------------- */
 static void bind_parameter(const Exec *x, const StepRun *r, const Ins *i, OpCall *c, int k) {
@@ -54,7 +70,8 @@ void ins_sum(Exec *x, StepRun *r, const Ins *i) {
   size_t bytes = buf_bytes(r->s, &r->s->buf[i->out[0]], r->mb, r->n_row);
   DType t = r->s->chunk[i->chunk]->val[r->s->buf[i->out[0]].val].grad_dtype;
   const Kernels *k = dtype_size(t) == x->real ? x->k->wide : x->k;
-  k->add(&x->env.kctx, exec_ptr(x, r->s, i->out[0]), exec_ptr(x, r->s, i->in[0]), exec_ptr(x, r->s, i->in[1]), (int64_t)(bytes / dtype_size(t)));
+  k->add(&x->env.kctx, exec_ptr(x, r->s, i->out[0]), exec_ptr(x, r->s, i->in[0]), exec_ptr(x, r->s, i->in[1]),
+         (int64_t)(bytes / dtype_size(t)));
 }
 
 void ins_decide(Exec *x, StepRun *r, const Ins *i) {
@@ -87,10 +104,12 @@ void ins_wait(Exec *x, StepRun *r, const Ins *i) {
 
 /* ---- pipeline neighbours ---------------------------------------------------------------------------------------------------------------------- */
 void ins_recv(Exec *x, StepRun *r, const Ins *i) {
-  comm_recv(x->o.world, AXIS_BIT(AXIS_PP), i->peer, i->tag, exec_ptr(x, r->s, i->out[0]), buf_bytes(r->s, &r->s->buf[i->out[0]], r->mb, r->n_row));
+  comm_recv(x->o.world, AXIS_BIT(AXIS_PP), i->peer, i->tag, exec_ptr(x, r->s, i->out[0]),
+            buf_bytes(r->s, &r->s->buf[i->out[0]], r->mb, r->n_row));
 }
 void ins_send(Exec *x, StepRun *r, const Ins *i) {
-  comm_send(x->o.world, AXIS_BIT(AXIS_PP), i->peer, i->tag, exec_ptr(x, r->s, i->in[0]), buf_bytes(r->s, &r->s->buf[i->in[0]], r->mb, r->n_row), i->event);
+  comm_send(x->o.world, AXIS_BIT(AXIS_PP), i->peer, i->tag, exec_ptr(x, r->s, i->in[0]),
+            buf_bytes(r->s, &r->s->buf[i->in[0]], r->mb, r->n_row), i->event);
 }
 void ins_sent(Exec *x, StepRun *r, const Ins *i) {
   (void)r;
@@ -175,7 +194,8 @@ static void open_groups(Exec *x, Arena *a, const ParamSet *ps) {
 
 static void prepare_chunk(const Exec *x, const StepRun *r, const Program *p) {
   for (OpId op = 0; op < p->n_op; op++) {
-    OpWorkArgs args = {.p = p, .op = &p->op[op], .k = x->k, .kctx = x->env.kctx, .mb = &r->mb[0]};     /* the first micro-batch is the largest */
+    OpWorkArgs args = {
+        .p = p, .op = &p->op[op], .k = x->k, .kctx = x->env.kctx, .mb = &r->mb[0]}; /* the first micro-batch is the largest */
     if (op_desc[args.op->kind].prepare) op_desc[args.op->kind].prepare(&args);
   }
 }
@@ -195,7 +215,8 @@ bool exec_open(Exec **out, Arena *a, const ExecOptions *o, Err *e) {
   x->real = dtype_size(p->num.real);
   x->device = o->device->ops->alloc(o->device, SPACE_DEVICE, o->slab.device);
   x->host = o->device->ops->alloc(o->device, SPACE_HOST, o->slab.host);
-  if (!x->device || !x->host) return err_set(e, ERR_MEMORY, "the system refused %zu bytes of device memory and %zu of host memory", o->slab.device, o->slab.host);
+  if (!x->device || !x->host)
+    return err_set(e, ERR_MEMORY, "the system refused %zu bytes of device memory and %zu of host memory", o->slab.device, o->slab.host);
   guard_paint(x->device, o->slab.device);
   for (int w = 0; w < EXEC_MAX_STEP; w++) open_step(x, a, w);
   open_groups(x, a, p->params);
@@ -238,7 +259,8 @@ void exec_owned(const Exec *x, ParamGroupId g, int64_t *lo, int64_t *hi) {
 }
 
 const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_t n, void *scratch) {
-  static const StateKind kind[] = {[VIEW_WEIGHT] = STATE_WEIGHT, [VIEW_GRAD] = STATE_ACCUM, [VIEW_M] = STATE_M, [VIEW_V] = STATE_V, [VIEW_MASTER] = STATE_MASTER};
+  static const StateKind kind[] = {
+      [VIEW_WEIGHT] = STATE_WEIGHT, [VIEW_GRAD] = STATE_ACCUM, [VIEW_M] = STATE_M, [VIEW_V] = STATE_V, [VIEW_MASTER] = STATE_MASTER};
   const Step *s = any_step(x);
   if (v == VIEW_MASTER && weight_type(&s->p->num, g) == s->p->num.real) v = VIEW_WEIGHT;
   const char *base = exec_state(x, g, kind[v]);

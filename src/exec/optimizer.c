@@ -33,7 +33,8 @@ size_t exec_reduce_work(const ParamSet *ps) {
 void ins_zero(Exec *x, StepRun *r, const Ins *i) {
   (void)i;
   const Step *s = r->s;
-  for (int g = 0; g < N_PGROUP && s->train; g++) memset(exec_ptr(x, s, s->state[g][STATE_ACCUM]), 0, s->buf[s->state[g][STATE_ACCUM]].bytes);
+  for (int g = 0; g < N_PGROUP && s->train; g++)
+    memset(exec_ptr(x, s, s->state[g][STATE_ACCUM]), 0, s->buf[s->state[g][STATE_ACCUM]].bytes);
   memset(exec_ptr(x, s, s->stat), 0, s->buf[s->stat].bytes);
 }
 
@@ -59,8 +60,10 @@ void ins_batch_counts(Exec *x, StepRun *r, const Ins *i) {
 
 void ins_stats(Exec *x, StepRun *r, const Ins *i) {
   (void)i;
-  if (r->s->batch_aux) comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.fault, 1);
-  else comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.stat, r->s->p->n_stat);
+  if (r->s->batch_aux)
+    comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.fault, 1);
+  else
+    comm_allreduce_u64(x->o.world, AXES_WORLD, x->env.stat, r->s->p->n_stat);
 }
 
 /* ---- parameters in shares (Rajbhandari et al. 2020, ZeRO-3) ------------------------------------------------------------------------------- */
@@ -80,7 +83,8 @@ void ins_fetch(Exec *x, StepRun *r, const Ins *i) {
   char *whole = exec_ptr(x, r->s, i->out[0]);
   const char *share = exec_ptr(x, r->s, r->s->state[g][STATE_WEIGHT]);
   size_t size = exec_weight_size(x, g);
-  memcpy(whole + (size_t)bound[self] * size, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * size, (size_t)(bound[self + 1] - bound[self]) * size);
+  memcpy(whole + (size_t)bound[self] * size, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * size,
+         (size_t)(bound[self + 1] - bound[self]) * size);
   comm_allgather(x->o.world, pgroup_axes(g), whole, bound, size);
 }
 void ins_clear(Exec *x, StepRun *r, const Ins *i) { memset(exec_ptr(x, r->s, i->out[0]), 0, r->s->buf[i->out[0]].bytes); }
@@ -92,9 +96,11 @@ void ins_reduce_param(Exec *x, StepRun *r, const Ins *i) {
   int64_t bound[x->n_bound[g] + 1];
   param_bounds(x, p, bound);
   char *whole = exec_ptr(x, r->s, i->in[0]), *share = exec_ptr(x, r->s, r->s->state[g][STATE_ACCUM]);
-  reduce_scatter(x->o.world, pgroup_axes(g), whole, kind, bound, exec_ptr(x, r->s, i->work), i->work == NO_BUF ? 0 : r->s->buf[i->work].bytes);
+  reduce_scatter(x->o.world, pgroup_axes(g), whole, kind, bound, exec_ptr(x, r->s, i->work),
+                 i->work == NO_BUF ? 0 : r->s->buf[i->work].bytes);
   if (bound[self + 1] > bound[self])
-    sum_into(kind, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * sum_size(kind), whole + (size_t)bound[self] * sum_size(kind), bound[self + 1] - bound[self]);
+    sum_into(kind, share + (size_t)(p->flat + bound[self] - x->bound[g][self]) * sum_size(kind),
+             whole + (size_t)bound[self] * sum_size(kind), bound[self + 1] - bound[self]);
 }
 
 /* The copy is the whole flat array of its group; the owner's begins at the parameter. */
@@ -110,7 +116,8 @@ void ins_mirror_grad(Exec *x, StepRun *r, const Ins *i) {
   char *acc;
   if (mirror_place(ps, x, r->s, STATE_ACCUM, sum_size(kind), &acc) < 0) return;
   const Param *copy = &ps->param[ps->n - 1];
-  reduce_pair(x->o.world, AXIS_BIT(AXIS_PP), ps->mesh->size[AXIS_PP] - 1, 0, acc, kind, copy->expert_stride, exec_ptr(x, r->s, i->work), r->s->buf[i->work].bytes);
+  reduce_pair(x->o.world, AXIS_BIT(AXIS_PP), ps->mesh->size[AXIS_PP] - 1, 0, acc, kind, copy->expert_stride, exec_ptr(x, r->s, i->work),
+              r->s->buf[i->work].bytes);
 }
 void ins_mirror_weight(Exec *x, StepRun *r, const Ins *i) {
   (void)i;
@@ -128,7 +135,8 @@ void ins_reduce(Exec *x, StepRun *r, const Ins *i) {
   int g = i->group;
   SumKind kind = s->p->num.exact ? SUM_U64 : x->real == sizeof(float) ? SUM_F32 : SUM_F64;
   void *acc = exec_ptr(x, s, s->state[g][STATE_ACCUM]);
-  reduce_scatter(x->o.world, pgroup_axes(g), acc, kind, x->bound[g], exec_ptr(x, s, i->work), i->work == NO_BUF ? 0 : s->buf[i->work].bytes);
+  reduce_scatter(x->o.world, pgroup_axes(g), acc, kind, x->bound[g], exec_ptr(x, s, i->work),
+                 i->work == NO_BUF ? 0 : s->buf[i->work].bytes);
   if (!x->o.zero1) comm_allgather(x->o.world, pgroup_axes(g), acc, x->bound[g], sum_size(kind));
 }
 
@@ -142,7 +150,10 @@ static void each_chunk(Exec *x, const ParamSet *ps, ParamGroupId g, int64_t lo, 
   }
 }
 
-typedef struct NormWork { void *grad; double *block[N_PGROUP], *leaf; } NormWork;
+typedef struct NormWork {
+  void *grad;
+  double *block[N_PGROUP], *leaf;
+} NormWork;
 static void norm_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t flat, int64_t n, void *ctx) {
   (void)seg;
   NormWork *w = ctx;
@@ -180,8 +191,14 @@ void ins_norm(Exec *x, StepRun *r, const Ins *i) {
 static void update_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t flat, int64_t n, void *ctx) {
   const UpdateArgs *u = x->update;
   const Param *p = &x->run[EXEC_TRAIN].s->p->params->param[seg->param];
-  AdamArgs a = {.lr = u->lr, .beta1 = u->beta1, .beta2 = u->beta2, .eps = u->eps, .weight_decay = param_decays(p) ? u->weight_decay : 0,
-                .correction1 = 1 - pow(u->beta1, (double)u->t), .correction2 = 1 - pow(u->beta2, (double)u->t), .clip = x->norm_clip};
+  AdamArgs a = {.lr = u->lr,
+                .beta1 = u->beta1,
+                .beta2 = u->beta2,
+                .eps = u->eps,
+                .weight_decay = param_decays(p) ? u->weight_decay : 0,
+                .correction1 = 1 - pow(u->beta1, (double)u->t),
+                .correction2 = 1 - pow(u->beta2, (double)u->t),
+                .clip = x->norm_clip};
   const void *grad = exec_view(x, g, VIEW_GRAD, flat, n, ctx);
   void *state[VIEW_MASTER + 1];
   for (StateView k = VIEW_WEIGHT; k <= VIEW_MASTER; k++)

@@ -2,7 +2,11 @@
 #include "base/err.h"
 #include "model/model_params.h"
 
-typedef struct Declare { ParamSet *ps; const Config *c; bool elsewhere; } Declare;
+typedef struct Declare {
+  ParamSet *ps;
+  const Config *c;
+  bool elsewhere;
+} Declare;
 
 int model_shards(const Config *c) {
   int64_t most = c->layout.tp > c->layout.etp ? c->layout.tp : c->layout.etp;
@@ -16,24 +20,52 @@ static Shards cut(const Declare *d, Axis axis, int64_t units, int64_t unit) {
 }
 static Shards whole(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 
-static int matrix(const Declare *d, int layer, const char *name, const char *hf, ParamKind kind, int64_t n_out, int64_t n_in, CutDim dim, Shards s) {
+static int matrix(const Declare *d, int layer, const char *name, const char *hf, ParamKind kind, int64_t n_out, int64_t n_in, CutDim dim,
+                  Shards s) {
   Arena *a = d->ps->arena;
-  return params_add(d->ps, (Param){.name = arena_printf(a, "L%02d.%s", layer, name), .hf_name = arena_printf(a, "model.layers.%d.%s.weight", layer, hf),
-                                   .kind = kind, .group = kind == PARAM_ROUTER ? PGROUP_TOKEN : PGROUP_SHARD, .cut_dim = dim, .n_out = n_out, .n_in = n_in, .n_dim = 2,
-                                   .cut = s, .n_use = 1, .elsewhere = d->elsewhere});
+  return params_add(d->ps, (Param){.name = arena_printf(a, "L%02d.%s", layer, name),
+                                   .hf_name = arena_printf(a, "model.layers.%d.%s.weight", layer, hf),
+                                   .kind = kind,
+                                   .group = kind == PARAM_ROUTER ? PGROUP_TOKEN : PGROUP_SHARD,
+                                   .cut_dim = dim,
+                                   .n_out = n_out,
+                                   .n_in = n_in,
+                                   .n_dim = 2,
+                                   .cut = s,
+                                   .n_use = 1,
+                                   .elsewhere = d->elsewhere});
 }
 static int gain(const Declare *d, const char *name, const char *hf, int64_t H) {
-  return params_add(d->ps, (Param){.name = name, .hf_name = hf, .kind = PARAM_NORM, .group = PGROUP_TOKEN, .cut_dim = CUT_OUT, .n_out = 1, .n_in = H, .n_dim = 1,
-                                   .cut = whole(1), .n_use = 1, .elsewhere = d->elsewhere});
+  return params_add(d->ps, (Param){.name = name,
+                                   .hf_name = hf,
+                                   .kind = PARAM_NORM,
+                                   .group = PGROUP_TOKEN,
+                                   .cut_dim = CUT_OUT,
+                                   .n_out = 1,
+                                   .n_in = H,
+                                   .n_dim = 1,
+                                   .cut = whole(1),
+                                   .n_use = 1,
+                                   .elsewhere = d->elsewhere});
 }
 static int expert_matrix(const Declare *d, int layer, const char *w, int64_t n_out, int64_t n_in, CutDim dim, Shards s) {
   Arena *a = d->ps->arena;
   int ep = d->ps->mesh->size[AXIS_EP], self = mesh_coord(d->ps->mesh, d->ps->rank, AXIS_EP), E = (int)d->c->model.num_local_experts;
   int first = (int)share_begin(E, ep, self);
   return params_add(d->ps, (Param){.name = arena_printf(a, "L%02d.experts.%s", layer, w),
-                                   .hf_name = arena_printf(a, "model.layers.%d.block_sparse_moe.experts.%%d.%s.weight", layer, w), .kind = PARAM_MATRIX,
-                                   .group = PGROUP_EXPERT, .cut_dim = dim, .n_out = n_out, .n_in = n_in, .n_dim = 2, .cut = s, .n_use = 1, .n_expert = E,
-                                   .first_expert = first, .n_expert_here = (int)share_begin(E, ep, self + 1) - first, .elsewhere = d->elsewhere});
+                                   .hf_name = arena_printf(a, "model.layers.%d.block_sparse_moe.experts.%%d.%s.weight", layer, w),
+                                   .kind = PARAM_MATRIX,
+                                   .group = PGROUP_EXPERT,
+                                   .cut_dim = dim,
+                                   .n_out = n_out,
+                                   .n_in = n_in,
+                                   .n_dim = 2,
+                                   .cut = s,
+                                   .n_use = 1,
+                                   .n_expert = E,
+                                   .first_expert = first,
+                                   .n_expert_here = (int)share_begin(E, ep, self + 1) - first,
+                                   .elsewhere = d->elsewhere});
 }
 
 static void declare_layer(const Declare *d, int layer, LayerParams *l) {
@@ -50,7 +82,8 @@ static void declare_layer(const Declare *d, int layer, LayerParams *l) {
   if (config_layer_is_moe(m, layer)) {
     int64_t F = config_ffn_expert(m);
     Shards f = cut(d, AXIS_ETP, F, 1);
-    l->router = matrix(d, layer, "router", "block_sparse_moe.gate", PARAM_ROUTER, m->num_local_experts, H, CUT_OUT, whole(m->num_local_experts));
+    l->router =
+        matrix(d, layer, "router", "block_sparse_moe.gate", PARAM_ROUTER, m->num_local_experts, H, CUT_OUT, whole(m->num_local_experts));
     l->gate = expert_matrix(d, layer, "w1", F, H, CUT_OUT, f);
     l->up = expert_matrix(d, layer, "w3", F, H, CUT_OUT, f);
     l->down = expert_matrix(d, layer, "w2", H, F, CUT_IN, f);
@@ -83,8 +116,16 @@ ModelParams *model_declare(ParamSet *ps, const Config *c, const StageSpan *span,
   mp->layer = ARENA_NEW(ps->arena, LayerParams, m->num_hidden_layers);
   int pp = ps->mesh->size[AXIS_PP], stage = mesh_coord(ps->mesh, ps->rank, AXIS_PP);
   bool embed_here = stage == 0, head_here = (n_virtual - 1) % pp == stage;
-  Param table = {.name = "embed", .hf_name = "model.embed_tokens.weight", .kind = PARAM_EMBEDDING, .group = PGROUP_SHARD, .cut_dim = CUT_OUT,
-                 .n_out = m->vocab_size, .n_in = m->hidden_size, .n_dim = 2, .cut = cut(&d, AXIS_TP, m->vocab_size, 1), .n_use = m->tie_word_embeddings ? 2 : 1,
+  Param table = {.name = "embed",
+                 .hf_name = "model.embed_tokens.weight",
+                 .kind = PARAM_EMBEDDING,
+                 .group = PGROUP_SHARD,
+                 .cut_dim = CUT_OUT,
+                 .n_out = m->vocab_size,
+                 .n_in = m->hidden_size,
+                 .n_dim = 2,
+                 .cut = cut(&d, AXIS_TP, m->vocab_size, 1),
+                 .n_use = m->tie_word_embeddings ? 2 : 1,
                  .elsewhere = !embed_here};
   mp->embed = params_add(ps, table);
   for (int v = 0; v < n_virtual; v++)

@@ -4,7 +4,11 @@
 #include "base/hash.h"
 #include "model/model_params.h"
 
-typedef struct Build { Program *p; const Config *c; const ModelParams *mp; } Build;
+typedef struct Build {
+  Program *p;
+  const Config *c;
+  const ModelParams *mp;
+} Build;
 
 static const char *layer_name(const Build *b, const char *what) {
   return b->p->layer < 0 ? what : arena_printf(b->p->arena, "L%02d.%s", b->p->layer, what);
@@ -35,8 +39,13 @@ static ValId dense_ffn(const Build *b, ValId x, const LayerParams *l) {
 static RouteArgs route_args(const Build *b) {
   const Config *c = b->c;
   uint64_t seed = hash_mix((uint64_t)c->train.seed + 0x9e3779b97f4a7c15u * (uint64_t)(b->p->layer + 1));
-  return (RouteArgs){.n_expert = (int)c->model.num_local_experts, .top_k = (int)c->model.num_experts_per_tok, .renormalise = c->model.norm_topk_prob,
-                     .forced = (int)c->moe.routing, .zipf_exponent = c->moe.zipf_exponent, .seed = seed, .aux_per_sequence = c->moe.aux_scope == AUX_SEQUENCE};
+  return (RouteArgs){.n_expert = (int)c->model.num_local_experts,
+                     .top_k = (int)c->model.num_experts_per_tok,
+                     .renormalise = c->model.norm_topk_prob,
+                     .forced = (int)c->moe.routing,
+                     .zipf_exponent = c->moe.zipf_exponent,
+                     .seed = seed,
+                     .aux_per_sequence = c->moe.aux_scope == AUX_SEQUENCE};
 }
 
 /* Rows go to their experts with their routing weight, which scales the activation (so expert outputs need not be kept), and come back to be
@@ -49,7 +58,8 @@ static ValId moe_ffn(const Build *b, ValId x, const LayerParams *l) {
   ValId plan = op_exchange_counts(p, layer_name(b, "moe.plan"), r.counts);
   ValId rows[2], weight;
   op_dispatch(p, layer_name(b, "moe.dispatch"), op_permute(p, layer_name(b, "moe.permute"), x, r.row_of), plan, 2, rows);
-  op_dispatch(p, layer_name(b, "moe.dispatch_w"), op_permute_weights(p, layer_name(b, "moe.permute_w"), r.weight, r.row_of), plan, 1, &weight);
+  op_dispatch(p, layer_name(b, "moe.dispatch_w"), op_permute_weights(p, layer_name(b, "moe.permute_w"), r.weight, r.row_of), plan, 1,
+              &weight);
   ValId gate = linear(b, "moe.gate", rows[0], l->gate, plan), up = linear(b, "moe.up", rows[1], l->up, plan);
   ValId act = op_swiglu(p, layer_name(b, "moe.act"), gate, up, weight);
   ValId back = op_return(p, layer_name(b, "moe.return"), linear(b, "moe.down", act, l->down, plan), plan);
@@ -102,7 +112,8 @@ static void build_decoder(const Build *b, const StageSpan *span) {
 }
 
 /* A family is a row here: who declares its parameters is shared so far. */
-static void (*const family_build[N_FAMILY])(const Build *b, const StageSpan *span) = {[FAMILY_LLAMA] = build_decoder, [FAMILY_MIXTRAL] = build_decoder};
+static void (*const family_build[N_FAMILY])(const Build *b,
+                                            const StageSpan *span) = {[FAMILY_LLAMA] = build_decoder, [FAMILY_MIXTRAL] = build_decoder};
 
 void model_build(Program *p, const Config *c, const ModelParams *mp, const StageSpan *span, int virtual_stage, int n_virtual) {
   Build b = {p, c, mp};
@@ -119,15 +130,25 @@ static void expert_bounds(Dims *x, const Mesh *m, int rank, const Deal *d) {
   for (int i = 0; i < x->n_ep * x->n_etp; i++) {
     DealCount most = deal_most(d, deal_place(m, mesh_group_rank(m, rank, axes, i)), VIEW_OWN);
     if (most.n_window > x->n_window_peer) x->n_window_peer = most.n_window;
-    x->n_row_expert += most.n_token * min64(x->top_k, x->n_expert_here);      /* a token meets an expert once */
+    x->n_row_expert += most.n_token * min64(x->top_k, x->n_expert_here); /* a token meets an expert once */
   }
 }
 
 Dims model_dims(const Config *c, const Mesh *m, int rank, const Deal *d) {
   DealPlace place = deal_place(m, rank);
-  Dims x = {.n_seq = d->micro_batch, .seq_length = d->seq_length, .window = d->window, .top_k = (int)c->model.num_experts_per_tok,
-            .n_expert = (int)c->model.num_local_experts, .n_tp = d->n_tp, .tp_self = place.tp, .n_cp = d->n_cp, .cp_self = place.cp,
-            .n_ep = m->size[AXIS_EP], .ep_self = mesh_coord(m, rank, AXIS_EP), .n_etp = m->size[AXIS_ETP], .etp_self = mesh_coord(m, rank, AXIS_ETP)};
+  Dims x = {.n_seq = d->micro_batch,
+            .seq_length = d->seq_length,
+            .window = d->window,
+            .top_k = (int)c->model.num_experts_per_tok,
+            .n_expert = (int)c->model.num_local_experts,
+            .n_tp = d->n_tp,
+            .tp_self = place.tp,
+            .n_cp = d->n_cp,
+            .cp_self = place.cp,
+            .n_ep = m->size[AXIS_EP],
+            .ep_self = mesh_coord(m, rank, AXIS_EP),
+            .n_etp = m->size[AXIS_ETP],
+            .etp_self = mesh_coord(m, rank, AXIS_ETP)};
   for (int k = 0; k < N_TOKEN_VIEW; k++) x.n_token[k] = deal_most(d, place, k).n_token;
   x.n_window = deal_most(d, place, VIEW_OWN).n_window;
   x.first_expert = (int)share_begin(x.n_expert, x.n_ep, x.ep_self);

@@ -36,8 +36,10 @@ static void balance(const Config *c, int n_virtual, StageSpan *out) {
   hi *= 1.000001;
   for (int i = 0; i < 60; i++) {
     double mid = (lo + hi) / 2;
-    if (covers(c, n_virtual, mid, NULL)) hi = mid;
-    else lo = mid;
+    if (covers(c, n_virtual, mid, NULL))
+      hi = mid;
+    else
+      lo = mid;
   }
   covers(c, n_virtual, hi, out);
 }
@@ -54,14 +56,16 @@ static bool from_list(const Config *c, const char *list, int n_virtual, StageSpa
     at = *end == ',' ? end + 1 : end;
   }
   if (*at || v != n_virtual || first != c->model.num_hidden_layers)
-    return err_set(e, ERR_CONFIG, "layout.pp_layers: \"%s\" must be %d numbers (pp x chunks) that add up to model.num_hidden_layers %lld", list, n_virtual,
-                   (long long)c->model.num_hidden_layers);
+    return err_set(e, ERR_CONFIG, "layout.pp_layers: \"%s\" must be %d numbers (pp x chunks) that add up to model.num_hidden_layers %lld",
+                   list, n_virtual, (long long)c->model.num_hidden_layers);
   return true;
 }
 
 bool model_stages(const Config *c, int n_virtual, StageSpan *out, Err *e) {
-  if (c->layout.pp_layers && *c->layout.pp_layers) TRY(from_list(c, c->layout.pp_layers, n_virtual, out, e));
-  else balance(c, n_virtual, out);
+  if (c->layout.pp_layers && *c->layout.pp_layers)
+    TRY(from_list(c, c->layout.pp_layers, n_virtual, out, e));
+  else
+    balance(c, n_virtual, out);
   for (int v = 0; v < n_virtual; v++) out[v].embeds = v == 0, out[v].heads = v == n_virtual - 1;
   return true;
 }

@@ -192,7 +192,7 @@ static bool run_rank(Sim *s, int rank, bool *begun) {
   return true;
 }
 
-enum { NAMED = 4 };
+enum { NAMED = 8 };
 /* Nobody can go on. */
 static bool all_done(Sim *s) {
   char text[ERR_TEXT] = "";

@@ -3,7 +3,12 @@
 #include "base/err.h"
 
 Deal deal_make(int64_t n_seq, int64_t seq_length, int64_t micro_batch, int64_t window, const Mesh *m) {
-  Deal d = {.n_seq = n_seq, .seq_length = seq_length, .micro_batch = micro_batch, .window = window, .n_dp = m->size[AXIS_DP], .n_cp = m->size[AXIS_CP],
+  Deal d = {.n_seq = n_seq,
+            .seq_length = seq_length,
+            .micro_batch = micro_batch,
+            .window = window,
+            .n_dp = m->size[AXIS_DP],
+            .n_cp = m->size[AXIS_CP],
             .n_tp = m->size[AXIS_TP]};
   int64_t most = (n_seq + d.n_dp - 1) / d.n_dp;
   if (d.micro_batch > most) d.micro_batch = most;
@@ -29,7 +34,9 @@ DealShare deal_share(const Deal *d, int dp, int mb) {
 int64_t deal_windows_per_seq(const Deal *d) { return (d->seq_length + d->window - 1) / d->window; }
 
 /* Windows of a sequence that a CP rank holds: chunks cp and 2 n_cp - 1 - cp of 2 n_cp; the k-th of them in ascending order. */
-typedef struct CpShare { int64_t low, n_low, high, n_high; } CpShare;
+typedef struct CpShare {
+  int64_t low, n_low, high, n_high;
+} CpShare;
 static CpShare cp_share(const Deal *d, int cp) {
   int64_t n = deal_windows_per_seq(d);
   int chunks = 2 * d->n_cp, other = chunks - 1 - cp;
@@ -41,7 +48,10 @@ static CpShare cp_share(const Deal *d, int cp) {
 static int64_t nth_window(const CpShare *s, int64_t k) { return k < s->n_low ? s->low + k : s->high + k - s->n_low; }
 
 /* A view as an interval [first, end) of the list of windows that lie by (sequence, window): per_seq windows of every sequence. */
-typedef struct Span { CpShare cp; int64_t per_seq, first, end; } Span;
+typedef struct Span {
+  CpShare cp;
+  int64_t per_seq, first, end;
+} Span;
 static Span span_of(const Deal *d, DealPlace p, int mb, ViewKind kind) {
   Span s = {.cp = cp_share(d, p.cp)};
   if (kind == VIEW_SEQ) s.cp = (CpShare){.n_low = deal_windows_per_seq(d)};
@@ -78,7 +88,8 @@ TokenView deal_view(const Deal *d, Arena *a, DealPlace p, int mb, ViewKind kind)
   Span s = span_of(d, p, mb, kind);
   DealCount n = deal_count(d, p, mb, kind);
   CHECK(n.n_token < INT32_MAX, "a micro-batch of %lld tokens", (long long)n.n_token);
-  int32_t *seq_start = ARENA_NEW(a, int32_t, share.n + 1), *start = ARENA_NEW(a, int32_t, n.n_window + 1), *seq = ARENA_NEW(a, int32_t, n.n_window);
+  int32_t *seq_start = ARENA_NEW(a, int32_t, share.n + 1), *start = ARENA_NEW(a, int32_t, n.n_window + 1),
+          *seq = ARENA_NEW(a, int32_t, n.n_window);
   int32_t *position = ARENA_NEW(a, int32_t, n.n_token);
   int64_t *number = ARENA_NEW(a, int64_t, n.n_window), t = 0, w = 0;
   for (int64_t q = 0; q < share.n; q++) {
@@ -91,8 +102,14 @@ TokenView deal_view(const Deal *d, Arena *a, DealPlace p, int mb, ViewKind kind)
     }
   }
   seq_start[share.n] = start[w] = (int32_t)t;
-  return (TokenView){.n_token = t, .n_seq = (int)share.n, .n_window = (int)w, .seq_start = seq_start, .window_start = start, .position = position,
-                     .window_number = number, .window_seq = seq};
+  return (TokenView){.n_token = t,
+                     .n_seq = (int)share.n,
+                     .n_window = (int)w,
+                     .seq_start = seq_start,
+                     .window_start = start,
+                     .position = position,
+                     .window_number = number,
+                     .window_seq = seq};
 }
 
 /* Runs of adjacent tokens, CP rank by CP rank. */
@@ -106,8 +123,10 @@ static int cp_segments(const Deal *d, DealPlace p, int mb, CpSegment *out) {
       for (int64_t i = 0; i < s.n_low + s.n_high; i++) {
         int64_t w = nth_window(&s, i), len = window_tokens(d, w), at = q * d->seq_length + w * d->window;
         bool joins = n > 0 && out[n - 1].cp == cp && out[n - 1].seq_row + out[n - 1].n == at;
-        if (joins) out[n - 1].n += len;
-        else out[n++] = (CpSegment){cp, row, at, len};
+        if (joins)
+          out[n - 1].n += len;
+        else
+          out[n++] = (CpSegment){cp, row, at, len};
         row += len;
       }
   }

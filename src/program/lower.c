@@ -7,20 +7,23 @@
 
 typedef struct ChunkState {
   const Program *p;
-  bool *kept;            /* [n_val] the backward reads it */
-  BufId *grad;           /* [n_val] gradient so far, of the micro-batch in backward */
-  BufId *d_out;          /* [n_mb][n_op][MAX_OUT] gradients that a later W pass reads */
-  bool *copied;          /* [n_mb] inputs are on their way */
-  int *sent;             /* [n_mb] event of the activation's send, -1 */
+  bool *kept;   /* [n_val] the backward reads it */
+  BufId *grad;  /* [n_val] gradient so far, of the micro-batch in backward */
+  BufId *d_out; /* [n_mb][n_op][MAX_OUT] gradients that a later W pass reads */
+  bool *copied; /* [n_mb] inputs are on their way */
+  int *sent;    /* [n_mb] event of the activation's send, -1 */
   BufId *sent_buf;
 } ChunkState;
 
 enum { GRAD_SENDS = SCHEDULE_GRAD_SENDS };
-enum { SENDS_OPEN = 4 };  /* unanswered messages on their way to a neighbour before the oldest is waited for */
+enum { SENDS_OPEN = 4 }; /* unanswered messages on their way to a neighbour before the oldest is waited for */
 typedef struct Lower {
-  Step *s; const StepOptions *o;
+  Step *s;
+  const StepOptions *o;
   ChunkState chunk[STEP_MAX_CHUNK];
-  int *open_event, most_open; BufId *open_buf; int n_open_send;      /* [most_open] */
+  int *open_event, most_open;
+  BufId *open_buf;
+  int n_open_send; /* [most_open] */
 } Lower;
 
 enum { EVENT_STAT = DEVICE_MAX_EVENT - 1 };
@@ -37,7 +40,17 @@ static Ins *emit(Step *s, InsKind kind) {
   CHECK(s->n_ins < s->max_ins, "more than %d instructions", s->max_ins);
   Ins *i = &s->ins[s->n_ins++];
   memset(i, 0, sizeof *i);
-  *i = (Ins){.kind = kind, .op = -1, .mb = -1, .event = -1, .guard = -1, .work = NO_BUF, .group = -1, .peer = -1, .param = -1, .weight = NO_BUF, .accum = NO_BUF};
+  *i = (Ins){.kind = kind,
+             .op = -1,
+             .mb = -1,
+             .event = -1,
+             .guard = -1,
+             .work = NO_BUF,
+             .group = -1,
+             .peer = -1,
+             .param = -1,
+             .weight = NO_BUF,
+             .accum = NO_BUF};
   for (int k = 0; k < MAX_IN; k++) i->in[k] = i->d_in[k] = NO_BUF;
   for (int k = 0; k < MAX_OUT; k++) i->out[k] = i->d_out[k] = NO_BUF;
   return i;
@@ -48,7 +61,9 @@ static Ins *emit_for(Step *s, InsKind kind, int chunk, int mb) {
   return i;
 }
 
-static BufId *value_at(const Lower *l, int chunk, int mb, ValId v) { return &l->s->value[chunk][(int64_t)mb * l->s->chunk[chunk]->n_val + v]; }
+static BufId *value_at(const Lower *l, int chunk, int mb, ValId v) {
+  return &l->s->value[chunk][(int64_t)mb * l->s->chunk[chunk]->n_val + v];
+}
 
 static Region value_region(const ChunkState *c, ValId v) {
   const Value *val = &c->p->val[v];
@@ -59,11 +74,17 @@ static Region value_region(const ChunkState *c, ValId v) {
 static BufId value_buf(const Lower *l, int chunk, int mb, ValId v, bool grad) {
   const ChunkState *c = &l->chunk[chunk];
   size_t bytes = (size_t)value_bound_rows(c->p, v) * value_row_bytes(c->p, v, grad);
-  return buf_new(l->s, (Buf){.label = c->p->val[v].name, .kind = grad ? BUF_GRAD : BUF_VALUE, .region = grad ? REGION_W : value_region(c, v), .val = v,
-                             .chunk = chunk, .mb = mb, .bytes = bytes});
+  return buf_new(l->s, (Buf){.label = c->p->val[v].name,
+                             .kind = grad ? BUF_GRAD : BUF_VALUE,
+                             .region = grad ? REGION_W : value_region(c, v),
+                             .val = v,
+                             .chunk = chunk,
+                             .mb = mb,
+                             .bytes = bytes});
 }
 static BufId work_buf(Step *s, size_t bytes) {
-  return bytes ? buf_new(s, (Buf){.label = "workspace", .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = bytes}) : NO_BUF;
+  return bytes ? buf_new(s, (Buf){.label = "workspace", .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = bytes})
+               : NO_BUF;
 }
 
 /* The guard of an op that touches routed rows: the decision of its plan value. */
@@ -81,13 +102,16 @@ static int guard_of(const Lower *l, int chunk, int mb, const Op *op) {
 /* The parameter among an op's inputs that is kept in shares, or -1. An op has one parameter at most. */
 static int shared_param(const Lower *l, const Program *p, const Op *o) {
   for (int k = 0; k < o->n_in && l->o->zero3; k++)
-    if (o->in[k] != NO_VAL && p->val[o->in[k]].kind == VAL_PARAM && program_param_of(p, o->in[k])->group != PGROUP_MIRROR) return p->val[o->in[k]].param;
+    if (o->in[k] != NO_VAL && p->val[o->in[k]].kind == VAL_PARAM && program_param_of(p, o->in[k])->group != PGROUP_MIRROR)
+      return p->val[o->in[k]].param;
   return -1;
 }
 static int64_t param_elements(const Param *p) { return p->expert_stride * p->n_expert_here; }
 static BufId param_buf(const Lower *l, int param, size_t element) {
   const Param *p = &l->s->p->params->param[param];
-  return buf_new(l->s, (Buf){.label = p->name, .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = (size_t)param_elements(p) * element});
+  return buf_new(
+      l->s,
+      (Buf){.label = p->name, .kind = BUF_WORK, .region = REGION_W, .val = NO_VAL, .mb = -1, .bytes = (size_t)param_elements(p) * element});
 }
 static BufId lower_fetch(const Lower *l, int chunk, int mb, int param) {
   const Program *p = l->s->p;
@@ -197,7 +221,7 @@ static void lower_forward(Lower *l, int chunk, int mb, const Action *next) {
   for (OpId op = 0; op < p->n_op; op++) lower_forward_op(l, chunk, op, mb);
   if (p->send == NO_VAL) return;
   BufId out = *value_at(l, chunk, mb, p->send);
-  if (!l->o->train) {      /* nobody answers: what is on its way is bounded as gradients are */
+  if (!l->o->train) { /* nobody answers: what is on its way is bounded as gradients are */
     lower_send_bounded(l, chunk, mb, CROSS_UP, out);
     return;
   }
@@ -219,7 +243,8 @@ static void add_grad(Lower *l, int chunk, ValId v, BufId b, int mb, int guard) {
   grad[v] = sum;
 }
 
-static Ins *emit_backward(const Lower *l, int chunk, OpId op, Pass pass, int mb, unsigned reads_in, unsigned reads_out, const BufId *d_out) {
+static Ins *emit_backward(const Lower *l, int chunk, OpId op, Pass pass, int mb, unsigned reads_in, unsigned reads_out,
+                          const BufId *d_out) {
   const Program *p = l->s->chunk[chunk];
   const Op *o = &p->op[op];
   Ins *i = emit_kernel(l, chunk, op, pass, mb);
@@ -233,7 +258,7 @@ static Ins *emit_backward(const Lower *l, int chunk, OpId op, Pass pass, int mb,
 }
 
 static bool has_gradient(const Lower *l, int chunk, const Op *o) {
-  if (o->kind == OP_XENT) return true;      /* the seed: d loss / d loss = 1 */
+  if (o->kind == OP_XENT) return true; /* the seed: d loss / d loss = 1 */
   for (int k = 0; k < o->n_out; k++)
     if (l->chunk[chunk].grad[o->out[k]] != NO_BUF) return true;
   return false;
@@ -272,7 +297,8 @@ static void lower_backward_op(Lower *l, int chunk, OpId op, int mb, bool weights
   if (d->run[PASS_BWD_X]) {
     Ins *i = emit_backward(l, chunk, op, PASS_BWD_X, mb, o->x_in, o->x_out, d_out);
     int guard = i->guard;
-    for (int k = 0; k < o->n_in; k++) made[k] = i->d_in[k] = value_needs_grad(p, o->in[k]) ? value_buf(l, chunk, mb, o->in[k], true) : NO_BUF;
+    for (int k = 0; k < o->n_in; k++)
+      made[k] = i->d_in[k] = value_needs_grad(p, o->in[k]) ? value_buf(l, chunk, mb, o->in[k], true) : NO_BUF;
     for (int k = 0; k < o->n_in; k++)
       if (made[k] != NO_BUF) add_grad(l, chunk, o->in[k], made[k], mb, guard);
   }
@@ -286,7 +312,7 @@ static void lower_backward(Lower *l, int chunk, int mb, bool weights) {
   if (p->send != NO_VAL) {
     c->grad[p->send] = value_buf(l, chunk, mb, p->send, true);
     lower_recv(l, chunk, mb, CROSS_DOWN, c->grad[p->send]);
-    lower_sent(l, c->sent[mb], c->sent_buf[mb]);      /* whoever answers has received */
+    lower_sent(l, c->sent[mb], c->sent_buf[mb]); /* whoever answers has received */
     c->sent[mb] = -1;
   }
   for (OpId op = p->n_op - 1; op >= 0; op--) lower_backward_op(l, chunk, op, mb, weights);
@@ -330,8 +356,12 @@ static void lower_states(Lower *l) {
     size_t bytes[N_STATE];
     step_state_bytes(ps, ps->rank, g, &s->p->num, l->o->zero1, l->o->zero3, bytes);
     for (int k = 0; k < N_STATE; k++)
-      s->state[g][k] = buf_new(s, (Buf){.label = arena_printf(ps->arena, "%s.%s", state[k], pgroup_name(g)), .kind = BUF_STATE, .region = REGION_P, .val = NO_VAL,
-                                        .mb = -1, .bytes = bytes[k]});
+      s->state[g][k] = buf_new(s, (Buf){.label = arena_printf(ps->arena, "%s.%s", state[k], pgroup_name(g)),
+                                        .kind = BUF_STATE,
+                                        .region = REGION_P,
+                                        .val = NO_VAL,
+                                        .mb = -1,
+                                        .bytes = bytes[k]});
   }
   const Buf host = {.kind = BUF_HOST, .region = REGION_HOST, .val = NO_VAL, .mb = -1};
   Buf stat = host, tokens = host, labels = host, out = host;
@@ -420,10 +450,18 @@ static void lower_actions(Lower *l) {
     const Action *x = &sc->act[a];
     if (x->kind != ACT_FWD && !counted) emit(l->s, INS_BATCH_COUNTS), counted = true;
     switch (x->kind) {
-    case ACT_FWD: lower_forward(l, x->chunk, x->mb, next_forward(sc, a)); break;
-    case ACT_BWD: lower_backward(l, x->chunk, x->mb, true); break;
-    case ACT_BWD_X: lower_backward(l, x->chunk, x->mb, false); break;
-    case ACT_BWD_W: lower_weights(l, x->chunk, x->mb); break;
+    case ACT_FWD:
+      lower_forward(l, x->chunk, x->mb, next_forward(sc, a));
+      break;
+    case ACT_BWD:
+      lower_backward(l, x->chunk, x->mb, true);
+      break;
+    case ACT_BWD_X:
+      lower_backward(l, x->chunk, x->mb, false);
+      break;
+    case ACT_BWD_W:
+      lower_weights(l, x->chunk, x->mb);
+      break;
     }
   }
   for (int c = 0; c < l->s->n_chunk; c++)
@@ -435,8 +473,12 @@ static void open_chunk(Lower *l, Arena *a, int i) {
   Step *s = l->s;
   const Program *p = s->chunk[i];
   ChunkState *c = &l->chunk[i];
-  *c = (ChunkState){.p = p, .kept = ARENA_NEW(a, bool, p->n_val), .grad = ARENA_NEW(a, BufId, p->n_val),
-                    .d_out = ARENA_NEW(a, BufId, (int64_t)s->n_mb * p->n_op * MAX_OUT), .copied = ARENA_NEW(a, bool, s->n_mb), .sent = ARENA_NEW(a, int, s->n_mb),
+  *c = (ChunkState){.p = p,
+                    .kept = ARENA_NEW(a, bool, p->n_val),
+                    .grad = ARENA_NEW(a, BufId, p->n_val),
+                    .d_out = ARENA_NEW(a, BufId, (int64_t)s->n_mb * p->n_op * MAX_OUT),
+                    .copied = ARENA_NEW(a, bool, s->n_mb),
+                    .sent = ARENA_NEW(a, int, s->n_mb),
                     .sent_buf = ARENA_NEW(a, BufId, s->n_mb)};
   s->plan_number[i] = ARENA_NEW(a, int, p->n_val);
   s->value[i] = ARENA_NEW(a, BufId, (int64_t)s->n_mb * p->n_val);
@@ -454,13 +496,20 @@ void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, con
     if (chunk[i]->n_op > n_op) n_op = chunk[i]->n_op;
     if (chunk[i]->n_val > n_val) n_val = chunk[i]->n_val;
   }
-  *s = (Step){.p = chunk[0], .n_chunk = n_chunk, .sched = sched, .train = o->train, .batch_aux = o->batch_aux, .zero3 = o->zero3, .n_mb = sched->n_mb};
+  *s = (Step){.p = chunk[0],
+              .n_chunk = n_chunk,
+              .sched = sched,
+              .train = o->train,
+              .batch_aux = o->batch_aux,
+              .zero3 = o->zero3,
+              .n_mb = sched->n_mb};
   s->max_ins = sched->n_act * (7 * n_op + 24) + 96;
   s->max_buf = sched->n_act * (4 * n_val + 4 * n_op + 24) + 96;
   s->ins = ARENA_NEW(a, Ins, s->max_ins);
   s->buf = ARENA_NEW(a, Buf, s->max_buf);
   int most_open = n_chunk == 1 ? SENDS_OPEN : 2 * s->p->n_virtual / n_chunk;
-  Lower l = {.s = s, .o = o, .most_open = most_open, .open_event = ARENA_NEW(a, int, most_open), .open_buf = ARENA_NEW(a, BufId, most_open)};
+  Lower l = {
+      .s = s, .o = o, .most_open = most_open, .open_event = ARENA_NEW(a, int, most_open), .open_buf = ARENA_NEW(a, BufId, most_open)};
   for (int i = 0; i < n_chunk; i++) s->chunk[i] = chunk[i];
   for (int i = 0; i < n_chunk; i++) open_chunk(&l, a, i);
   s->n_guard = s->n_plan * s->n_mb;

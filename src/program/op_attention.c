@@ -35,12 +35,14 @@ ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int6
   int64_t heads = shard_total(&cut) / head_dim;
   bool fetch = fetches(p, &cut, &own);
   Shards need = fetch ? needed_blocks(&cut, &own) : own;
-  ValId out[4] = {program_act(p, name, p->val[q].rows, p->val[q].width, cut), program_act(p, arena_printf(a, "%s.lse", name), p->val[q].rows, heads, (Shards){1, 0, 1, heads, 1})};
+  ValId out[4] = {program_act(p, name, p->val[q].rows, p->val[q].width, cut),
+                  program_act(p, arena_printf(a, "%s.lse", name), p->val[q].rows, heads, (Shards){1, 0, 1, heads, 1})};
   p->val[out[1]].floor = true;
   value_types(p, out[1], p->num.real, p->num.real);
-  for (int i = 2; i < 4 && fetch; i++) out[i] = program_act(p, arena_printf(a, "%s.%s", name, i == 2 ? "k" : "v"), ROWS_SEQ, shard_total(&need), need);
+  for (int i = 2; i < 4 && fetch; i++)
+    out[i] = program_act(p, arena_printf(a, "%s.%s", name, i == 2 ? "k" : "v"), ROWS_SEQ, shard_total(&need), need);
   Op *op = program_op(p, OP_ATTENTION, name, (ValId[]){q, k, v}, 3, out, fetch ? 4 : 2);
-  if (fetch) op->x_in = 1;      /* keys and values are read where they were fetched to */
+  if (fetch) op->x_in = 1; /* keys and values are read where they were fetched to */
   op->attr.attention.q = cut, op->attr.attention.kv = need, op->attr.attention.kv_own = own;
   op->attr.attention.head_dim = head_dim;
   op->attr.attention.window = window;
@@ -48,13 +50,24 @@ ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int6
   return out[0];
 }
 static AttnArgs attention_args(const Op *op) {
-  return (AttnArgs){.q = op->attr.attention.q, .kv = op->attr.attention.kv, .head_dim = op->attr.attention.head_dim,
-                    .window = op->attr.attention.window, .scale = op->attr.attention.scale, .dv_real = op->n_out == 4};
+  return (AttnArgs){.q = op->attr.attention.q,
+                    .kv = op->attr.attention.kv,
+                    .head_dim = op->attr.attention.head_dim,
+                    .window = op->attr.attention.window,
+                    .scale = op->attr.attention.scale,
+                    .dv_real = op->n_out == 4};
 }
 static bool op_fetches(const Op *op) { return op->n_out == 4; }
 
 /* ---- fetching: blocks of rows of the TP view to rows of whole sequences ------------------------------------------------------------------------------- */
-typedef struct Fetch { const OpCall *c; AxisSet axes; Shards own, q; bool by_need; RowSeg *send, *recv; int n_send, n_recv; } Fetch;
+typedef struct Fetch {
+  const OpCall *c;
+  AxisSet axes;
+  Shards own, q;
+  bool by_need;
+  RowSeg *send, *recv;
+  int n_send, n_recv;
+} Fetch;
 
 static Shards fetch_need(const Fetch *f, int tp) {
   const Dims *d = &f->c->p->dims;
@@ -126,7 +139,10 @@ void attention_fwd(const OpCall *c) {
 
 /* ---- backward ------------------------------------------------------------------------------------------------------------------------------------------- */
 /* The workspace of a backward, piece by piece; sizes 0 where a piece is not needed. */
-typedef struct Backward { char *delta, *seg, *q, *d_o, *lse, *delta_seq, *k, *v, *dk, *dv, *roots, *kernel; size_t bytes; } Backward;
+typedef struct Backward {
+  char *delta, *seg, *q, *d_o, *lse, *delta_seq, *k, *v, *dk, *dv, *roots, *kernel;
+  size_t bytes;
+} Backward;
 
 static size_t roots_received(const Program *p, const Op *op) {
   int64_t planes = 0;
@@ -149,7 +165,9 @@ static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb
 #define PIECE(member, n) b.member = base + at, at += align_up(n)
   PIECE(delta, tp * heads * real);
   PIECE(seg, fetch ? fetch_work(p, a.q.count > op->attr.attention.kv_own.count ? a.q.count : op->attr.attention.kv_own.count,
-                                a.q.count > a.kv.count ? a.q.count : a.kv.count, mb->n_cp_segment) + (size_t)(d->n_tp * (a.kv.count + 1) + d->n_tp) * 64 * sizeof(RowSeg) : 0);
+                                a.q.count > a.kv.count ? a.q.count : a.kv.count, mb->n_cp_segment) +
+                         (size_t)(d->n_tp * (a.kv.count + 1) + d->n_tp) * 64 * sizeof(RowSeg)
+                   : 0);
   PIECE(q, cp ? seq * q * act : 0);
   PIECE(d_o, cp ? seq * q * act : 0);
   PIECE(lse, cp ? seq * heads * real : 0);
@@ -174,8 +192,8 @@ static void take_own_rows(const OpCall *c, const Shards *blocks, const char *seq
     for (int s = 0; s < mb->n_cp_segment; s++) {
       const CpSegment *g = &mb->cp_segment[s];
       if (g->cp == c->p->dims.cp_self)
-        memcpy(tp + at * (size_t)mb->view[VIEW_TP].n_token + (size_t)g->tp_row * row, seq + at * (size_t)mb->view[VIEW_SEQ].n_token + (size_t)g->seq_row * row,
-               (size_t)g->n * row);
+        memcpy(tp + at * (size_t)mb->view[VIEW_TP].n_token + (size_t)g->tp_row * row,
+               seq + at * (size_t)mb->view[VIEW_SEQ].n_token + (size_t)g->seq_row * row, (size_t)g->n * row);
     }
   }
 }
@@ -211,7 +229,10 @@ static int root_sends(const OpCall *c, const AttnArgs *a, RowSeg *seg) {
   }
   return n;
 }
-typedef struct RootSource { AttnArgs args; int first; /* of its planes in the received ones */ } RootSource;
+typedef struct RootSource {
+  AttnArgs args;
+  int first; /* of its planes in the received ones */
+} RootSource;
 
 static int root_receives(const OpCall *c, RootSource *src, RowSeg *seg) {
   const Dims *d = &c->p->dims;
@@ -224,7 +245,8 @@ static int root_receives(const OpCall *c, RootSource *src, RowSeg *seg) {
     src[t] = (RootSource){a, planes};
     for (int r = 0; r < attention_planes(&a); r++, planes++)
       for (int j = a.kv.first; j < a.kv.first + a.kv.count; j++)
-        if (j >= own->first && j < own->first + own->count) seg[n++] = (RowSeg){t, planes * plane + rows * shard_local(own, j), rows * shard_width(own, j)};
+        if (j >= own->first && j < own->first + own->count)
+          seg[n++] = (RowSeg){t, planes * plane + rows * shard_local(own, j), rows * shard_width(own, j)};
   }
   return n;
 }
@@ -243,7 +265,8 @@ static void merge_heads(const OpCall *c, const Kernels *to, const RootSource *sr
         int m = attention_roots(&src[t].args, at / D, node + n);
         for (int r = 0; r < m; r++, n++) value[n] = roots + (size_t)((src[t].first + r) * plane + element) * real;
       }
-      to->tree_merge(&c->env->kctx, out + (size_t)element * to->act_size, value, node, n, rows, D, shard_width(own, j), shard_width(own, j));
+      to->tree_merge(&c->env->kctx, out + (size_t)element * to->act_size, value, node, n, rows, D, shard_width(own, j),
+                     shard_width(own, j));
     }
 }
 static void return_roots(const OpCall *c, const Kernels *to, const AttnArgs *a, const Backward *b, const char *planes, void *out) {
@@ -267,8 +290,10 @@ void attention_dx(const OpCall *c) {
     k->attention_bwd(&kc, c->d_in[0], c->d_in[1], c->d_in[2], c->d_out[0], c->out[1], b.delta, c->in[0], c->in[1], c->in[2], &a, tp, tp);
     return;
   }
-  if (c->p->dims.n_cp > 1) gradients_over_cp(c, &a, &b, c->d_in[0]);
-  else k->attention_bwd(&kc, c->d_in[0], b.dk, b.dv, c->d_out[0], c->out[1], b.delta, c->in[0], c->out[2], c->out[3], &a, tp, tp);
+  if (c->p->dims.n_cp > 1)
+    gradients_over_cp(c, &a, &b, c->d_in[0]);
+  else
+    k->attention_bwd(&kc, c->d_in[0], b.dk, b.dv, c->d_out[0], c->out[1], b.delta, c->in[0], c->out[2], c->out[3], &a, tp, tp);
   return_roots(c, k->wide, &a, &b, b.dk, c->d_in[1]);
   return_roots(c, k, &a, &b, b.dv, c->d_in[2]);
 }

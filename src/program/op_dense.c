@@ -26,7 +26,8 @@ void embed_dw(const OpCall *c) {
 
 ValId op_rmsnorm(Program *p, const char *name, ValId x, ValId gain, double eps) {
   int64_t H = p->val[x].width;
-  ValId out[2] = {program_act(p, name, p->val[x].rows, H, uncut(H)), program_act(p, arena_printf(p->arena, "%s.rstd", name), p->val[x].rows, 1, uncut(1))};
+  ValId out[2] = {program_act(p, name, p->val[x].rows, H, uncut(H)),
+                  program_act(p, arena_printf(p->arena, "%s.rstd", name), p->val[x].rows, 1, uncut(1))};
   p->val[out[1]].floor = true;
   value_types(p, out[0], p->num.act, p->num.real);
   value_types(p, out[1], p->num.real, p->num.real);
@@ -35,7 +36,8 @@ ValId op_rmsnorm(Program *p, const char *name, ValId x, ValId gain, double eps) 
 }
 void rmsnorm_fwd(const OpCall *c) {
   int64_t H = width_of(c, c->op->in[0]);
-  c->env->k->rmsnorm_fwd(&c->env->kctx, c->out[0], c->out[1], c->in[0], c->weight[1].data, rows_of(c, c->op->in[0]), H, c->op->attr.norm.eps);
+  c->env->k->rmsnorm_fwd(&c->env->kctx, c->out[0], c->out[1], c->in[0], c->weight[1].data, rows_of(c, c->op->in[0]), H,
+                         c->op->attr.norm.eps);
 }
 void rmsnorm_dx(const OpCall *c) {
   int64_t H = width_of(c, c->op->in[0]);
@@ -77,12 +79,13 @@ void swiglu_fwd(const OpCall *c) {
   c->env->k->swiglu_fwd(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->in[2], cut_of(c, c->op->in[0]), rows_of(c, c->op->in[0]));
 }
 void swiglu_dx(const OpCall *c) {
-  c->env->k->swiglu_bwd(&c->env->kctx, c->d_in[0], c->d_in[1], c->d_in[2], c->d_out[0], c->in[0], c->in[1], c->in[2], cut_of(c, c->op->in[0]),
-                        rows_of(c, c->op->in[0]));
+  c->env->k->swiglu_bwd(&c->env->kctx, c->d_in[0], c->d_in[1], c->d_in[2], c->d_out[0], c->in[0], c->in[1], c->in[2],
+                        cut_of(c, c->op->in[0]), rows_of(c, c->op->in[0]));
 }
 
 ValId op_add(Program *p, const char *name, ValId a, ValId b) {
-  CHECK(p->val[a].width == p->val[b].width && p->val[a].rows == p->val[b].rows, "%s adds %s and %s of other sizes", name, p->val[a].name, p->val[b].name);
+  CHECK(p->val[a].width == p->val[b].width && p->val[a].rows == p->val[b].rows, "%s adds %s and %s of other sizes", name, p->val[a].name,
+        p->val[b].name);
   ValId y = program_act(p, name, p->val[a].rows, p->val[a].width, p->val[a].cut);
   program_op(p, OP_ADD, name, (ValId[]){a, b}, 2, &y, 1);
   return y;

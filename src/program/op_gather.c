@@ -19,7 +19,11 @@ static int plane_sends(const OpCall *c, int n_plane, RowSeg *seg) {
 }
 
 /* The two sides of an exchange of planes: `recv` are those of own tokens, by member; node: where each is in the tree. */
-typedef struct Planes { RowSeg *recv, *send; int n_recv, n_send; TreeNode node[PLANES_MAX]; } Planes;
+typedef struct Planes {
+  RowSeg *recv, *send;
+  int n_recv, n_send;
+  TreeNode node[PLANES_MAX];
+} Planes;
 static Planes planes_open(const OpCall *c, const Shards *blocks, RowSeg *seg) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token;
@@ -36,11 +40,13 @@ static Planes planes_open(const OpCall *c, const Shards *blocks, RowSeg *seg) {
 }
 
 /* Exchanges planes and merges those of own tokens: out [T, width] = tree over blocks. `work`: received planes, then segments. */
-static void merge_planes(const OpCall *c, const Kernels *to, const Shards *blocks, int64_t width, const void *planes, void *out, void *work) {
+static void merge_planes(const OpCall *c, const Kernels *to, const Shards *blocks, int64_t width, const void *planes, void *out,
+                         void *work) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token;
   size_t row_bytes = (size_t)width * c->env->k->real_size;
-  Planes x = planes_open(c, blocks, (RowSeg *)((char *)work + align_up((size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes)));
+  Planes x = planes_open(
+      c, blocks, (RowSeg *)((char *)work + align_up((size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes)));
   const void *plane[PLANES_MAX];
   for (int k = 0; k < x.n_recv; k++) plane[k] = (const char *)work + (size_t)(k * own) * row_bytes;
   comm_exchange_rows(c->env->world, TP, planes, x.send, x.n_send, work, x.recv, x.n_recv, row_bytes);
@@ -105,7 +111,8 @@ static void sketch_planes(const OpCall *c, Sketch *s, const Shards *blocks, int6
 void gather_traffic(const OpCall *c, Pass pass, Sketch *s) {
   int64_t width = c->p->val[c->op->in[0]].width;
   if (pass == PASS_FWD) sketch_allgather(s, TP, c->mb->tp_row, value_row_bytes(c->p, c->op->in[0], false));
-  for (int k = c->op->n_out - 1; k >= 0 && pass == PASS_BWD_X; k--) sketch_planes(c, s, &c->p->val[c->op->out[k]].grad_layout.blocks, width);
+  for (int k = c->op->n_out - 1; k >= 0 && pass == PASS_BWD_X; k--)
+    sketch_planes(c, s, &c->p->val[c->op->out[k]].grad_layout.blocks, width);
 }
 size_t gather_work(const OpWorkArgs *w, Pass pass) {
   if (pass == PASS_FWD) return 0;
@@ -146,8 +153,10 @@ static void reduce_bits(const OpCall *c, int64_t width) {
 }
 void reduce_fwd(const OpCall *c) {
   int64_t width = c->p->val[c->op->out[0]].width;
-  if (c->op->attr.reduce.bits) reduce_bits(c, width);
-  else merge_planes(c, c->env->k, &c->p->val[c->op->in[0]].layout.blocks, width, c->in[0], c->out[0], c->work);
+  if (c->op->attr.reduce.bits)
+    reduce_bits(c, width);
+  else
+    merge_planes(c, c->env->k, &c->p->val[c->op->in[0]].layout.blocks, width, c->in[0], c->out[0], c->work);
 }
 void reduce_dx(const OpCall *c) { gather_rows(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], true)); }
 void reduce_traffic(const OpCall *c, Pass pass, Sketch *s) {
@@ -155,8 +164,10 @@ void reduce_traffic(const OpCall *c, Pass pass, Sketch *s) {
   int n_tp = c->p->dims.n_tp;
   size_t row = (size_t)width * c->env->k->act_size;
   RowSeg *recv = c->work, *send = recv + n_tp;
-  if (pass == PASS_BWD_X) sketch_allgather(s, TP, c->mb->tp_row, value_row_bytes(c->p, c->op->out[0], true));
-  else if (!c->op->attr.reduce.bits) sketch_planes(c, s, &c->p->val[c->op->in[0]].layout.blocks, width);
+  if (pass == PASS_BWD_X)
+    sketch_allgather(s, TP, c->mb->tp_row, value_row_bytes(c->p, c->op->out[0], true));
+  else if (!c->op->attr.reduce.bits)
+    sketch_planes(c, s, &c->p->val[c->op->in[0]].layout.blocks, width);
   else {
     bits_segments(c, recv, send);
     sketch_exchange_rows(s, TP, send, n_tp, recv, n_tp, row);

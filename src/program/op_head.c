@@ -6,7 +6,8 @@ enum { LEAF = 3 };
 
 ValId op_xent(Program *p, const char *name, ValId logits, ValId labels) {
   Shards one = {1, 0, 1, 1, 1};
-  ValId out[2] = {program_act(p, name, p->val[logits].rows, 1, one), program_act(p, arena_printf(p->arena, "%s.lse", name), p->val[logits].rows, 1, one)};
+  ValId out[2] = {program_act(p, name, p->val[logits].rows, 1, one),
+                  program_act(p, arena_printf(p->arena, "%s.lse", name), p->val[logits].rows, 1, one)};
   p->val[out[1]].floor = true;
   value_types(p, logits, p->num.real, p->num.act);
   for (int k = 0; k < 2; k++) value_types(p, out[k], p->num.real, p->num.real);

@@ -10,18 +10,21 @@ ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
   TreeNode node[TREE_ROOTS];
   int n_plane = shard_roots(&par->cut, node);
   bool expert = par->group == PGROUP_EXPERT;
-  int members = par->group == PGROUP_TOKEN ? 1 : expert ? p->dims.n_etp : p->dims.n_tp;      /* of the group, whoever has blocks */
+  int members = par->group == PGROUP_TOKEN ? 1 : expert ? p->dims.n_etp : p->dims.n_tp; /* of the group, whoever has blocks */
   AxisSet partial = members == 1 ? 0 : AXIS_BIT(expert ? AXIS_ETP : AXIS_TP);
   Layout layout = {.partial = partial, .n_block = par->cut.n, .blocks = par->cut};
   int64_t width = out_cut ? shard_total(&par->cut) : n_plane * par->n_out, takes = out_cut ? par->n_in : shard_total(&par->cut);
-  CHECK(p->val[x].width == takes, "%s: %s is %lld wide, the weight takes %lld", name, p->val[x].name, (long long)p->val[x].width, (long long)takes);
+  CHECK(p->val[x].width == takes, "%s: %s is %lld wide, the weight takes %lld", name, p->val[x].name, (long long)p->val[x].width,
+        (long long)takes);
   ValId y = program_act(p, name, p->val[x].rows, width, out_cut ? par->cut : planes(n_plane, par->n_out));
   p->val[y].rows_from = p->val[x].rows_from;
   p->val[y].grad_width = out_cut ? width : par->n_out;
   bool wide = p->val[w].dtype == p->num.real, planes_travel = !out_cut && (par->group == PGROUP_EXPERT ? p->dims.n_etp : p->dims.n_tp) > 1;
   value_types(p, y, wide || planes_travel ? p->num.real : p->num.act, wide ? p->num.real : p->num.act);
-  if (out_cut) p->val[x].grad_layout = layout, p->val[x].grad_width = n_plane * par->n_in;
-  else p->val[y].layout = layout;
+  if (out_cut)
+    p->val[x].grad_layout = layout, p->val[x].grad_width = n_plane * par->n_in;
+  else
+    p->val[y].layout = layout;
   Op *op = program_op(p, OP_LINEAR, name, (ValId[]){x, w, plan}, 3, &y, 1);
   op->attr.linear.grouped = plan != NO_VAL;
   op->attr.linear.wide = wide;
@@ -32,12 +35,22 @@ ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
 static LinArgs forward_args(const Program *p, const Op *op, const Weight *data) {
   const Param *w = program_param_of(p, op->in[1]);
   bool out_cut = w->cut_dim == CUT_OUT;
-  return (LinArgs){.y_real = p->val[op->out[0]].dtype == p->num.real, .mode = out_cut ? LIN_MAP : LIN_REDUCE, .trans = true, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
+  return (LinArgs){.y_real = p->val[op->out[0]].dtype == p->num.real,
+                   .mode = out_cut ? LIN_MAP : LIN_REDUCE,
+                   .trans = true,
+                   .n_fixed = out_cut ? w->n_in : w->n_out,
+                   .cut = w->cut,
+                   .w = *data};
 }
 static LinArgs backward_args(const Program *p, const Op *op, const Weight *data) {
   const Param *w = program_param_of(p, op->in[1]);
   bool out_cut = w->cut_dim == CUT_OUT;
-  return (LinArgs){.y_real = p->val[op->in[0]].grad_dtype == p->num.real, .mode = out_cut ? LIN_REDUCE : LIN_MAP, .trans = false, .n_fixed = out_cut ? w->n_in : w->n_out, .cut = w->cut, .w = *data};
+  return (LinArgs){.y_real = p->val[op->in[0]].grad_dtype == p->num.real,
+                   .mode = out_cut ? LIN_REDUCE : LIN_MAP,
+                   .trans = false,
+                   .n_fixed = out_cut ? w->n_in : w->n_out,
+                   .cut = w->cut,
+                   .w = *data};
 }
 static LinGrad grad_args(const Param *w, const Accum *acc) {
   bool out_cut = w->cut_dim == CUT_OUT;
@@ -97,8 +110,9 @@ size_t linear_work(const OpWorkArgs *w, Pass pass) {
   const Kernels *k = table(w->k, w->op);
   LinArgs f = forward_args(w->p, w->op, &(Weight){.offset = par->offset}), b = backward_args(w->p, w->op, &(Weight){.offset = par->offset});
   LinGrad g = grad_args(par, &(Accum){.offset = par->offset, .exact = w->p->num.exact});
-  size_t kernel = pass == PASS_FWD ? k->linear_work(&w->kctx, &f, &rows)
-                  : pass == PASS_BWD_X ? k->linear_work(&w->kctx, &b, &rows) : k->linear_dw_work(&w->kctx, &g, &rows, leaf_bound(w));
+  size_t kernel = pass == PASS_FWD     ? k->linear_work(&w->kctx, &f, &rows)
+                  : pass == PASS_BWD_X ? k->linear_work(&w->kctx, &b, &rows)
+                                       : k->linear_dw_work(&w->kctx, &g, &rows, leaf_bound(w));
   return rows_work(w->p, w->op) + operand_work(w->p, w->op, pass) + kernel;
 }
 

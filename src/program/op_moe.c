@@ -11,7 +11,7 @@ static Shards uncut(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 /* ---- route ------------------------------------------------------------------------------------------------------------------------ */
 RouteOut op_route(Program *p, const char *name, ValId logits, const RouteArgs *args, double aux_coef, double z_coef) {
   Arena *a = p->arena;
-  bool per_sequence = args->aux_per_sequence;      /* counted with coefficient 0 too: the loss is reported */
+  bool per_sequence = args->aux_per_sequence; /* counted with coefficient 0 too: the loss is reported */
   RouteOut r = {.idx = program_index(p, arena_printf(a, "%s.idx", name), ROWS_TOKEN, args->top_k),
                 .weight = program_act(p, arena_printf(a, "%s.weight", name), ROWS_TOKEN, args->top_k, uncut(args->top_k)),
                 .row_of = program_index(p, arena_printf(a, "%s.row_of", name), ROWS_TOKEN, args->top_k),
@@ -63,10 +63,12 @@ void route_dx(const OpCall *c) {
   RouteArgs a = route_args(c);
   StatSink sink = route_sink(c);
   bool batch = !a.aux_per_sequence && c->op->attr.route.aux_coef != 0;
-  c->env->k->route_bwd(&c->env->kctx, c->d_in[0], c->d_out[1], c->in[0], c->out[0], c->out[4], batch ? sink.word + 2 : NULL, &a, &c->mb->view[VIEW_OWN], &sink);
+  c->env->k->route_bwd(&c->env->kctx, c->d_in[0], c->d_out[1], c->in[0], c->out[0], c->out[4], batch ? sink.word + 2 : NULL, &a,
+                       &c->mb->view[VIEW_OWN], &sink);
 }
 void route_traffic(const OpCall *c, Pass pass, Sketch *s) {
-  if (pass == PASS_FWD && c->op->n_out == 5) sketch_allreduce_u64(s, AXIS_BIT(AXIS_CP) | AXIS_BIT(AXIS_TP), c->mb->view[VIEW_OWN].n_seq * c->p->dims.n_expert);
+  if (pass == PASS_FWD && c->op->n_out == 5)
+    sketch_allreduce_u64(s, AXIS_BIT(AXIS_CP) | AXIS_BIT(AXIS_TP), c->mb->view[VIEW_OWN].n_seq * c->p->dims.n_expert);
 }
 size_t route_work(const OpWorkArgs *w, Pass pass) {
   return pass == PASS_FWD && w->op->n_out == 5 ? (size_t)(w->p->dims.n_seq * w->p->dims.n_expert) * sizeof(uint64_t) : 0;
@@ -77,7 +79,7 @@ size_t route_work(const OpWorkArgs *w, Pass pass) {
 enum { EXPERTS = AXIS_BIT(AXIS_EP) | AXIS_BIT(AXIS_ETP) };
 static int n_source(const Dims *d) { return d->n_ep * d->n_etp; }
 int plan_experts_max(const Dims *d) { return (d->n_expert + d->n_ep - 1) / d->n_ep; }
-static int64_t plan_block(const Dims *d) { return d->n_window_peer * (plan_experts_max(d) + 1); }    /* int32s from one source */
+static int64_t plan_block(const Dims *d) { return d->n_window_peer * (plan_experts_max(d) + 1); } /* int32s from one source */
 int64_t plan_width(const Dims *d) { return n_source(d) * plan_block(d) + d->n_expert; }
 const int32_t *plan_received(const Dims *d, const int32_t *plan, int source, int64_t window) {
   return plan + source * plan_block(d) + window * (plan_experts_max(d) + 1);
@@ -102,7 +104,8 @@ void exchange_counts_fwd(const OpCall *c) {
   const TokenView *own = &c->mb->view[VIEW_OWN];
   memset(send, 0, (size_t)(n_source(d) * block) * sizeof *send);
   for (int peer = 0; peer < n_source(d); peer++) {
-    int ep = peer / d->n_etp, first = (int)share_begin(d->n_expert, d->n_ep, ep), n = (int)share_begin(d->n_expert, d->n_ep, ep + 1) - first;
+    int ep = peer / d->n_etp, first = (int)share_begin(d->n_expert, d->n_ep, ep),
+        n = (int)share_begin(d->n_expert, d->n_ep, ep + 1) - first;
     for (int w = 0; w < own->n_window; w++) {
       int32_t *row = send + peer * block + w * (most + 1);
       memcpy(row, counts + (int64_t)w * d->n_expert + first, (size_t)n * sizeof *row);
@@ -130,7 +133,8 @@ int64_t exchange_counts_rows(const OpCall *c) {
 /* ---- rows for the linear kernels --------------------------------------------------------------------------------------------------- */
 static int64_t leaves_max(const Program *p, const Op *op) {
   const Dims *d = &p->dims;
-  return op->attr.linear.grouped ? (int64_t)d->n_expert_here * n_source(d) * d->n_window_peer : d->n_seq * ((d->seq_length - 1) / d->window + 1);
+  return op->attr.linear.grouped ? (int64_t)d->n_expert_here * n_source(d) * d->n_window_peer
+                                 : d->n_seq * ((d->seq_length - 1) / d->window + 1);
 }
 size_t rows_work(const Program *p, const Op *op) {
   int64_t groups = op->attr.linear.grouped ? p->dims.n_expert_here : 1;
@@ -181,10 +185,16 @@ Rows rows_build(const OpCall *c, const int32_t *plan, void *work) {
   int n_group = grouped ? c->p->dims.n_expert_here : 1;
   RowGroup *g = work;
   RowLeaf *leaf = (RowLeaf *)((char *)work + align_up((size_t)n_group * sizeof(RowGroup)));
-  if (grouped) rows_of_experts(c, plan, g, leaf);
-  else rows_of_tokens(c, g, leaf);
+  if (grouped)
+    rows_of_experts(c, plan, g, leaf);
+  else
+    rows_of_tokens(c, g, leaf);
   if (!c->p->num.exact) rows_merge_leaves(g, n_group, leaf);
-  return (Rows){.n_row = value_rows(c->p, c->op->in[0], c->mb, c->n_row), .n_group = n_group, .group = g, .leaf = leaf, .blocked = c->p->num.exact,
+  return (Rows){.n_row = value_rows(c->p, c->op->in[0], c->mb, c->n_row),
+                .n_group = n_group,
+                .group = g,
+                .leaf = leaf,
+                .blocked = c->p->num.exact,
                 .row_bound = grouped ? c->p->dims.n_row_expert : value_bound_rows(c->p, c->op->in[0])};
 }
 
@@ -196,10 +206,12 @@ ValId op_permute(Program *p, const char *name, ValId x, ValId row_of) {
   return y;
 }
 void permute_fwd(const OpCall *c) {
-  c->env->k->rows_scatter(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
+  c->env->k->rows_scatter(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k,
+                          c->p->val[c->op->in[0]].width);
 }
 void permute_dx(const OpCall *c) {
-  c->env->k->wide->rows_combine(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->in[0]].width);
+  c->env->k->wide->rows_combine(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k,
+                                c->p->val[c->op->in[0]].width);
 }
 
 ValId op_permute_weights(Program *p, const char *name, ValId weight, ValId row_of) {
@@ -217,7 +229,7 @@ void permute_weights_dx(const OpCall *c) {
 
 /* ---- dispatch and return -------------------------------------------------------------------------------------------------------------- */
 void op_dispatch(Program *p, const char *name, ValId rows, ValId plan, int n_use, ValId *out) {
-  int n_out = p->dims.n_etp == 1 ? 1 : n_use;      /* whole gradients are added where they are made */
+  int n_out = p->dims.n_etp == 1 ? 1 : n_use; /* whole gradients are added where they are made */
   for (int k = 0; k < n_out; k++) {
     out[k] = program_act(p, k ? arena_printf(p->arena, "%s.%d", name, k) : name, ROWS_EXPERT, p->val[rows].width, p->val[rows].cut);
     p->val[out[k]].rows_from = plan;
@@ -290,7 +302,10 @@ static size_t segments_work(const Dims *d, const Layout *l) {
   return align_up((home + expert + 1) * sizeof(RowSeg));
 }
 /* The two sides of an exchange: rows at home and rows at the experts. */
-typedef struct Sides { RowSeg *home, *expert; int n_home, n_expert; } Sides;
+typedef struct Sides {
+  RowSeg *home, *expert;
+  int n_home, n_expert;
+} Sides;
 
 /* Every row to all ETP members of its expert's owner. */
 static Sides sides_out(const OpCall *c, void *work) {
@@ -317,7 +332,8 @@ static Sides sides_back(const OpCall *c, const Layout *l, void *work) {
 }
 /* Rows back home: the planes of all ETP members, merged by the fixed tree into out [T k, width], which is of the type that `to` calls act. A value that is whole
  * on every member comes from the first. One plane in all is the result. */
-static void bring_back(const OpCall *c, const Kernels *to, const Layout *l, const void *expert_rows, size_t row_bytes, void *out, int64_t width, char *work) {
+static void bring_back(const OpCall *c, const Kernels *to, const Layout *l, const void *expert_rows, size_t row_bytes, void *out,
+                       int64_t width, char *work) {
   const Dims *d = &c->p->dims;
   bool whole = planes_received(d, l) == 1;
   char *planes = whole ? out : work + segments_work(d, l);
@@ -346,13 +362,15 @@ void dispatch_dx(const OpCall *c) {
   for (int k = c->op->n_out - 1; k >= 0; k--) {
     bool first = k == c->op->n_out - 1;
     void *to = first ? c->d_in[0] : c->work;
-    bring_back(c, c->env->k->wide, &c->p->val[c->op->out[k]].grad_layout, c->d_out[k], value_row_bytes(c->p, c->op->in[0], true), to, width, (char *)c->work + sum);
+    bring_back(c, c->env->k->wide, &c->p->val[c->op->out[k]].grad_layout, c->d_out[k], value_row_bytes(c->p, c->op->in[0], true), to, width,
+               (char *)c->work + sum);
     if (!first) c->env->k->wide->add(&c->env->kctx, c->d_in[0], c->d_in[0], to, n);
   }
 }
 static size_t returned_bytes(const OpCall *c) { return (size_t)c->p->val[c->op->out[0]].width * dtype_size(c->p->val[c->op->in[0]].dtype); }
 void return_fwd(const OpCall *c) {
-  bring_back(c, c->env->k, &c->p->val[c->op->in[0]].layout, c->in[0], returned_bytes(c), c->out[0], c->p->val[c->op->out[0]].width, c->work);
+  bring_back(c, c->env->k, &c->p->val[c->op->in[0]].layout, c->in[0], returned_bytes(c), c->out[0], c->p->val[c->op->out[0]].width,
+             c->work);
 }
 void return_dx(const OpCall *c) { send_out(c, c->d_out[0], c->d_in[0], value_row_bytes(c->p, c->op->out[0], true)); }
 
@@ -395,8 +413,10 @@ ValId op_combine(Program *p, const char *name, ValId rows, ValId row_of) {
   return y;
 }
 void combine_fwd(const OpCall *c) {
-  c->env->k->rows_combine(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->out[0]].width);
+  c->env->k->rows_combine(&c->env->kctx, c->out[0], c->in[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k,
+                          c->p->val[c->op->out[0]].width);
 }
 void combine_dx(const OpCall *c) {
-  c->env->k->rows_scatter(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k, c->p->val[c->op->out[0]].width);
+  c->env->k->rows_scatter(&c->env->kctx, c->d_in[0], c->d_out[0], c->in[1], c->mb->view[VIEW_OWN].n_token, c->p->dims.top_k,
+                          c->p->val[c->op->out[0]].width);
 }

@@ -37,8 +37,10 @@ static ParamSeg segment(const Param *p, int param, int expert, int j) {
   int64_t lo = shard_begin(&p->cut, shard), n = shard_width(&p->cut, shard);
   ParamSeg s = {.param = param, .tensor = p->tensor + p->first_expert + expert, .shard = shard, .n_row = p->n_out, .n_col = p->n_in};
   s.flat = p->flat + expert * p->expert_stride + p->offset[j];
-  if (p->cut_dim == CUT_OUT) s.row = lo, s.n_row = n;
-  else s.col = lo, s.n_col = n;
+  if (p->cut_dim == CUT_OUT)
+    s.row = lo, s.n_row = n;
+  else
+    s.col = lo, s.n_col = n;
   return s;
 }
 
@@ -58,11 +60,13 @@ void params_finish(ParamSet *ps) {
 
 const Param *params_of_tensor(const ParamSet *ps, int tensor) {
   int lo = 0, hi = ps->n - 1;
-  while (ps->param[hi].group == PGROUP_MIRROR) hi--;     /* mirrors are declared last */
+  while (ps->param[hi].group == PGROUP_MIRROR) hi--; /* mirrors are declared last */
   while (lo < hi) {
     int mid = (lo + hi + 1) / 2;
-    if (ps->param[mid].tensor <= tensor) lo = mid;
-    else hi = mid - 1;
+    if (ps->param[mid].tensor <= tensor)
+      lo = mid;
+    else
+      hi = mid - 1;
   }
   return &ps->param[lo];
 }
@@ -78,7 +82,8 @@ const char *params_tensor_name(const ParamSet *ps, Arena *a, int tensor) {
 
 int params_norm_leaf(const ParamSet *ps, int tensor, int shard) {
   int leaf = 0;
-  for (int i = 0; i < ps->n && ps->param[i].tensor + ps->param[i].n_expert <= tensor && ps->param[i].group != PGROUP_MIRROR; i++) leaf += ps->param[i].n_expert * ps->param[i].cut.n;
+  for (int i = 0; i < ps->n && ps->param[i].tensor + ps->param[i].n_expert <= tensor && ps->param[i].group != PGROUP_MIRROR; i++)
+    leaf += ps->param[i].n_expert * ps->param[i].cut.n;
   const Param *p = params_of_tensor(ps, tensor);
   return leaf + (tensor - p->tensor) * p->cut.n + shard;
 }
@@ -89,7 +94,8 @@ bool param_decays(const Param *p) {
 }
 
 AxisSet pgroup_axes(ParamGroupId g) {
-  static const AxisSet axes[N_PGROUP] = {[PGROUP_SHARD] = AXES_TOKENS, [PGROUP_TOKEN] = AXES_TOKENS | AXIS_BIT(AXIS_TP), [PGROUP_EXPERT] = AXIS_BIT(AXIS_EDP)};
+  static const AxisSet axes[N_PGROUP] = {
+      [PGROUP_SHARD] = AXES_TOKENS, [PGROUP_TOKEN] = AXES_TOKENS | AXIS_BIT(AXIS_TP), [PGROUP_EXPERT] = AXIS_BIT(AXIS_EDP)};
   return axes[g];
 }
 

@@ -4,7 +4,19 @@
 #include "program/op.h"
 
 void program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps) {
-  *p = (Program){.arena = a, .mesh = m, .rank = rank, .dims = *d, .num = *num, .params = ps, .layer = -1, .tokens = NO_VAL, .labels = NO_VAL, .loss = NO_VAL, .recv = NO_VAL, .send = NO_VAL, .n_stat = STAT_ROUTE};
+  *p = (Program){.arena = a,
+                 .mesh = m,
+                 .rank = rank,
+                 .dims = *d,
+                 .num = *num,
+                 .params = ps,
+                 .layer = -1,
+                 .tokens = NO_VAL,
+                 .labels = NO_VAL,
+                 .loss = NO_VAL,
+                 .recv = NO_VAL,
+                 .send = NO_VAL,
+                 .n_stat = STAT_ROUTE};
   p->op = ARENA_NEW(a, Op, PROGRAM_MAX_OP);
   p->val = ARENA_NEW(a, Value, PROGRAM_MAX_VAL);
 }
@@ -27,11 +39,22 @@ ValId program_input(Program *p, const char *name, DType t, RowKind rows, int64_t
 }
 
 ValId program_param(Program *p, int param) {
-  return value_add(p, (Value){.name = p->params->param[param].name, .kind = VAL_PARAM, .dtype = weight_type(&p->num, p->params->param[param].group), .rows = ROWS_ONE, .param = param});
+  return value_add(p, (Value){.name = p->params->param[param].name,
+                              .kind = VAL_PARAM,
+                              .dtype = weight_type(&p->num, p->params->param[param].group),
+                              .rows = ROWS_ONE,
+                              .param = param});
 }
 
 ValId program_act(Program *p, const char *name, RowKind rows, int64_t width, Shards cut) {
-  return value_add(p, (Value){.name = name, .kind = VAL_ACT, .dtype = p->num.act, .grad_dtype = p->num.act, .rows = rows, .width = width, .cut = cut, .late = rows == ROWS_EXPERT});
+  return value_add(p, (Value){.name = name,
+                              .kind = VAL_ACT,
+                              .dtype = p->num.act,
+                              .grad_dtype = p->num.act,
+                              .rows = rows,
+                              .width = width,
+                              .cut = cut,
+                              .late = rows == ROWS_EXPERT});
 }
 
 ValId program_index(Program *p, const char *name, RowKind rows, int64_t width) {
@@ -45,12 +68,19 @@ DType weight_type(const Numerics *n, ParamGroupId g) { return g == PGROUP_TOKEN 
 Op *program_op(Program *p, OpKind kind, const char *name, const ValId *in, int n_in, const ValId *out, int n_out) {
   CHECK(p->n_op < PROGRAM_MAX_OP, "more than %d ops", PROGRAM_MAX_OP);
   Op *op = &p->op[p->n_op];
-  *op = (Op){.kind = kind, .n_in = n_in, .n_out = n_out, .name = name, .layer = p->layer, .x_in = op_desc[kind].x_in, .x_out = op_desc[kind].x_out};
+  *op = (Op){.kind = kind,
+             .n_in = n_in,
+             .n_out = n_out,
+             .name = name,
+             .layer = p->layer,
+             .x_in = op_desc[kind].x_in,
+             .x_out = op_desc[kind].x_out};
   for (int i = 0; i < n_in; i++) {
     op->in[i] = in[i];
     CHECK(in[i] == NO_VAL || in[i] < p->n_val, "%s reads a value that is not there yet", name);
     bool sums = kind == OP_REDUCE || kind == OP_RETURN;
-    CHECK(in[i] == NO_VAL || sums || !p->val[in[i]].layout.partial, "%s reads %s, which is still to be summed over other ranks", name, p->val[in[i]].name);
+    CHECK(in[i] == NO_VAL || sums || !p->val[in[i]].layout.partial, "%s reads %s, which is still to be summed over other ranks", name,
+          p->val[in[i]].name);
   }
   for (int i = 0; i < n_out; i++) {
     op->out[i] = out[i];
@@ -67,17 +97,23 @@ const Param *program_param_of(const Program *p, ValId v) {
 
 int64_t value_bound_rows(const Program *p, ValId v) {
   const Dims *d = &p->dims;
-  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = d->n_token[VIEW_OWN], [ROWS_TP] = d->n_token[VIEW_TP], [ROWS_SEQ] = d->n_token[VIEW_SEQ],
-                                [ROWS_ROUTE] = d->n_token[VIEW_OWN] * d->top_k, [ROWS_EXPERT] = d->n_row_expert, [ROWS_WINDOW] = d->n_window,
-                                [ROWS_SEQUENCE] = d->n_seq, [ROWS_ONE] = 1};
+  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = d->n_token[VIEW_OWN], [ROWS_TP] = d->n_token[VIEW_TP],
+                                [ROWS_SEQ] = d->n_token[VIEW_SEQ],   [ROWS_ROUTE] = d->n_token[VIEW_OWN] * d->top_k,
+                                [ROWS_EXPERT] = d->n_row_expert,     [ROWS_WINDOW] = d->n_window,
+                                [ROWS_SEQUENCE] = d->n_seq,          [ROWS_ONE] = 1};
   return rows[p->val[v].rows];
 }
 
 int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert) {
   const TokenView *own = &mb->view[VIEW_OWN];
-  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = own->n_token, [ROWS_TP] = mb->view[VIEW_TP].n_token, [ROWS_SEQ] = mb->view[VIEW_SEQ].n_token,
-                                [ROWS_ROUTE] = own->n_token * p->dims.top_k, [ROWS_EXPERT] = n_row_expert, [ROWS_WINDOW] = own->n_window,
-                                [ROWS_SEQUENCE] = own->n_seq, [ROWS_ONE] = 1};
+  const int64_t rows[N_ROWS] = {[ROWS_TOKEN] = own->n_token,
+                                [ROWS_TP] = mb->view[VIEW_TP].n_token,
+                                [ROWS_SEQ] = mb->view[VIEW_SEQ].n_token,
+                                [ROWS_ROUTE] = own->n_token * p->dims.top_k,
+                                [ROWS_EXPERT] = n_row_expert,
+                                [ROWS_WINDOW] = own->n_window,
+                                [ROWS_SEQUENCE] = own->n_seq,
+                                [ROWS_ONE] = 1};
   return rows[p->val[v].rows];
 }
 

@@ -5,7 +5,10 @@
 #include "schedule/schedule.h"
 
 /* What has been done with a micro-batch on a virtual stage, and when it ended. */
-typedef struct Cell { bool forward, taken /* the gradient has come in */, backward, weights; double up, down; } Cell;
+typedef struct Cell {
+  bool forward, taken /* the gradient has come in */, backward, weights;
+  double up, down;
+} Cell;
 typedef struct Stage {
   const Schedule *s;
   int next;
@@ -14,7 +17,11 @@ typedef struct Stage {
   const Cell **grad; /* [n_grad] the cells of the previous stage that gradients were sent to */
   int n_grad;
 } Stage;
-typedef struct World { Stage *stage; int n_stage, n_mb, n_chunk, n_virtual; Cell *cell; /* [n_virtual][n_mb] */ } World;
+typedef struct World {
+  Stage *stage;
+  int n_stage, n_mb, n_chunk, n_virtual;
+  Cell *cell; /* [n_virtual][n_mb] */
+} World;
 
 static Cell *cell(const World *w, int v, int mb) { return &w->cell[v * w->n_mb + mb]; }
 
@@ -23,7 +30,8 @@ static const char *action_name(ActKind k) {
   return name[k];
 }
 static bool refuse(ScheduleProof *proof, int stage, const Action *x, const char *what) {
-  snprintf(proof->why, sizeof proof->why, "stage %d, %s of micro-batch %d, chunk %d: %s", stage, action_name(x->kind), x->mb, x->chunk, what);
+  snprintf(proof->why, sizeof proof->why, "stage %d, %s of micro-batch %d, chunk %d: %s", stage, action_name(x->kind), x->mb, x->chunk,
+           what);
   return false;
 }
 
@@ -33,7 +41,8 @@ static bool in_order(const World *w, int i, const Action *x, ScheduleProof *proo
   const Cell *c = cell(w, x->chunk * w->n_stage + i, x->mb);
   if (x->kind == ACT_FWD) return c->forward ? refuse(proof, i, x, "a second time") : true;
   if (!c->forward) return refuse(proof, i, x, "before its forward");
-  if (x->kind == ACT_BWD_W) return c->weights ? refuse(proof, i, x, "a second time") : c->backward ? true : refuse(proof, i, x, "before its other half");
+  if (x->kind == ACT_BWD_W)
+    return c->weights ? refuse(proof, i, x, "a second time") : c->backward ? true : refuse(proof, i, x, "before its other half");
   return c->backward ? refuse(proof, i, x, "a second time") : true;
 }
 

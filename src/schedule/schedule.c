@@ -58,8 +58,14 @@ static void build_forward(Schedule *s, int n_stage, int stage) {
   for (int k = 0; k < s->n_mb * s->n_chunk; k++) s->act[s->n_act++] = pass_of(s, n_stage, k, true);
 }
 
-static const struct { const char *name; void (*build)(Schedule *, int n_stage, int stage); } schedule_table[] = {
-    {"1f1b", build_1f1b}, {"all_forward", build_all_forward}, {"interleaved", build_interleaved}, {"zero_bubble", build_zero_bubble}, {"forward", build_forward}};
+static const struct {
+  const char *name;
+  void (*build)(Schedule *, int n_stage, int stage);
+} schedule_table[] = {{"1f1b", build_1f1b},
+                      {"all_forward", build_all_forward},
+                      {"interleaved", build_interleaved},
+                      {"zero_bubble", build_zero_bubble},
+                      {"forward", build_forward}};
 
 bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, int n_chunk, Err *e) {
   for (size_t i = 0; i < sizeof schedule_table / sizeof *schedule_table; i++)

@@ -195,7 +195,10 @@ static void load_piece(Check *k, const StatePiece *p, const double *stored, int6
     for (int64_t c = 0; c < p->n_col; c++) dtype_put(p->data, p->type, r * p->n_col + c, stored[(p->row + r) * stride + p->col + c]);
 }
 
-typedef struct StoredBatch { int64_t *token, *label; int64_t seq; } StoredBatch;
+typedef struct StoredBatch {
+  int64_t *token, *label;
+  int64_t seq;
+} StoredBatch;
 
 static bool fetch_stored(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {
   (void)e;
@@ -297,7 +300,8 @@ static bool run_steps(Check *k, Err *e) {
   int64_t n = k->model->steps;
   double *ce = ARENA_NEW(k->arena, double, n), *norm = ARENA_NEW(k->arena, double, n);
   TRY(each_piece(k, VIEW_WEIGHT, PIECES_LOCAL, "weights", load_piece, NULL, e));
-  if (state_has_masters(&k->job)) TRY(each_piece(k, VIEW_MASTER, k->doc.c.optimizer.shard ? PIECES_OWNED : PIECES_LOCAL, "weights", load_piece, NULL, e));
+  if (state_has_masters(&k->job))
+    TRY(each_piece(k, VIEW_MASTER, k->doc.c.optimizer.shard ? PIECES_OWNED : PIECES_LOCAL, "weights", load_piece, NULL, e));
   for (int64_t step = 1; step <= n; step++) {
     StepResult r;
     TRY(run_step(k, step, &r, e));

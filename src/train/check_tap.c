@@ -23,7 +23,9 @@ static bool value_is(const Program *p, ValId v, int row) {
 }
 
 /* Layers that a row has, whatever stage they are on; -1: not in layers. */
-static bool row_has_layer(const ModelConfig *m, int row, int layer) { return !strncmp(check_tap[row].value, "moe.", 4) ? config_layer_is_moe(m, layer) : true; }
+static bool row_has_layer(const ModelConfig *m, int row, int layer) {
+  return !strncmp(check_tap[row].value, "moe.", 4) ? config_layer_is_moe(m, layer) : true;
+}
 
 static int64_t full_width(const Value *v) { return shard_begin(&v->cut, v->cut.n); }
 
@@ -40,9 +42,16 @@ static bool read_golden(Golden *g, Arena *a, const char *path, bool integer, int
 
 static int64_t row_width(const Config *c, int row) {
   const ModelConfig *m = &c->model;
-  const struct { const char *value; int64_t width; } widths[] = {{"head", m->vocab_size}, {"attn.o", m->hidden_size}, {"hidden", m->hidden_size}, {"moe.out", m->hidden_size},
-                                                                 {"moe.router", m->num_local_experts}, {"moe.route.idx", m->num_experts_per_tok},
-                                                                 {"moe.route.weight", m->num_experts_per_tok}};
+  const struct {
+    const char *value;
+    int64_t width;
+  } widths[] = {{"head", m->vocab_size},
+                {"attn.o", m->hidden_size},
+                {"hidden", m->hidden_size},
+                {"moe.out", m->hidden_size},
+                {"moe.router", m->num_local_experts},
+                {"moe.route.idx", m->num_experts_per_tok},
+                {"moe.route.weight", m->num_experts_per_tok}};
   for (size_t i = 0; i < sizeof widths / sizeof *widths; i++)
     if (!strcmp(widths[i].value, check_tap[row].value)) return widths[i].width;
   CHECK(false, "row %d has no width", row);
@@ -60,7 +69,8 @@ static void place_item(CheckTaps *t, const Job *j, int row, int layer, TapPlace 
 static bool open_item(CheckTaps *t, const Job *j, Arena *a, Golden *g, int row, int layer, CheckQuantity *q, int item, Err *e) {
   bool equal = check_tap[row].judge == JUDGE_EQUAL;
   int64_t size = j->train.deal.n_seq * j->train.deal.seq_length * row_width(j->c, row);
-  const char *path = layer < 0 ? arena_printf(a, "step1/%s", check_tap[row].stored) : arena_printf(a, "step1/layers/%d/%s", layer, check_tap[row].stored);
+  const char *path =
+      layer < 0 ? arena_printf(a, "step1/%s", check_tap[row].stored) : arena_printf(a, "step1/layers/%d/%s", layer, check_tap[row].stored);
   double *golden;
   TRY(read_golden(g, a, path, equal, size, &golden, e));
   q->item[item] = (CheckItem){.name = layer < 0 ? check_tap[row].stored : arena_printf(a, "layer %d", layer), .size = size};

@@ -5,7 +5,10 @@
 #include "comm/comm.h"
 #include "train/feed.h"
 
-typedef struct EvalFeed { const TokenFile *f; int64_t first, n_seq, seq_length; } EvalFeed;
+typedef struct EvalFeed {
+  const TokenFile *f;
+  int64_t first, n_seq, seq_length;
+} EvalFeed;
 
 /* Sequences beyond the last are there with every label ignored. */
 static bool fetch(void *ctx, int64_t seq, int32_t *token, int32_t *label, Err *e) {

@@ -5,7 +5,8 @@
 /* The windows of sequence q in view t, from whole sequences to where the view has them. */
 static void keep_windows(const TokenView *t, int q, int64_t S, const int32_t *from, int32_t *to) {
   for (int w = 0; w < t->n_window; w++)
-    if (t->window_seq[w] == q) memcpy(to + t->window_start[w], from + t->window_number[w] % S, (size_t)(t->window_start[w + 1] - t->window_start[w]) * sizeof *to);
+    if (t->window_seq[w] == q)
+      memcpy(to + t->window_start[w], from + t->window_number[w] % S, (size_t)(t->window_start[w + 1] - t->window_start[w]) * sizeof *to);
 }
 
 /* A document ends with a token that says so. */
@@ -31,7 +32,8 @@ bool feed_step(Exec *x, const Job *j, int which, FeedFn *fetch, void *ctx, Err *
   int32_t *token = exec_tokens(x, which), *label = exec_labels(x, which);
   ArenaMark mark = arena_mark(j->arena);
   int64_t S = s->deal.seq_length;
-  int32_t *whole_token = ARENA_NEW(j->arena, int32_t, S), *whole_label = ARENA_NEW(j->arena, int32_t, S), *start = ARENA_NEW(j->arena, int32_t, S);
+  int32_t *whole_token = ARENA_NEW(j->arena, int32_t, S), *whole_label = ARENA_NEW(j->arena, int32_t, S),
+          *start = ARENA_NEW(j->arena, int32_t, S);
   bool ok = true;
   for (int i = 0; i < s->deal.n_mb && ok; i++) {
     const TokenView *t = &mb[i].view[VIEW_TP];

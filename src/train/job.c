@@ -2,8 +2,10 @@
 
 #include <string.h>
 
-static const struct { DType act, real; GemmType gemm; } types[] = {
-    [CDT_FP32] = {DT_F32, DT_F32, GEMM_F32}, [CDT_FP64] = {DT_F64, DT_F64, GEMM_F64}, [CDT_BF16] = {DT_BF16, DT_F32, GEMM_BF16}};
+static const struct {
+  DType act, real;
+  GemmType gemm;
+} types[] = {[CDT_FP32] = {DT_F32, DT_F32, GEMM_F32}, [CDT_FP64] = {DT_F64, DT_F64, GEMM_F64}, [CDT_BF16] = {DT_BF16, DT_F32, GEMM_BF16}};
 DType job_dtype(const Config *c) { return types[c->numerics.dtype].act; }
 DType job_real(const Config *c) { return types[c->numerics.dtype].real; }
 GemmType job_gemm(const Config *c) { return types[c->numerics.dtype].gemm; }
@@ -18,7 +20,10 @@ static int log2_ceil(int64_t n) {
 /* The grid of exact sums over T tokens: a parameter used twice takes one bit more. README, "Numerics". */
 static Numerics numerics(const Job *j, int64_t n_token) {
   const Config *c = j->c;
-  return (Numerics){.exact = c->numerics.mode == NUM_CANONICAL, .act = job_dtype(c), .real = job_real(c), .shards = model_shards(c),
+  return (Numerics){.exact = c->numerics.mode == NUM_CANONICAL,
+                    .act = job_dtype(c),
+                    .real = job_real(c),
+                    .shards = model_shards(c),
                     .shift = 55 - log2_ceil(n_token) - c->model.tie_word_embeddings};
 }
 
@@ -30,7 +35,8 @@ static int64_t window(const Config *c) {
 }
 
 static const char *schedule_name(const Config *c, bool train) {
-  static const char *const name[] = {[SCHED_1F1B] = "1f1b", [SCHED_ALL_FORWARD] = "all_forward", [SCHED_INTERLEAVED] = "interleaved", [SCHED_ZERO_BUBBLE] = "zero_bubble"};
+  static const char *const name[] = {
+      [SCHED_1F1B] = "1f1b", [SCHED_ALL_FORWARD] = "all_forward", [SCHED_INTERLEAVED] = "interleaved", [SCHED_ZERO_BUBBLE] = "zero_bubble"};
   return train ? name[c->schedule.name] : "forward";
 }
 
@@ -60,12 +66,18 @@ static bool step_declare(Job *j, JobStep *s, int64_t n_seq, int64_t n_token, boo
   s->mb = ARENA_NEW(a, DealMb, s->deal.n_mb);
   for (int mb = 0; mb < s->deal.n_mb; mb++) s->mb[mb] = deal_mb(&s->deal, a, j->place, mb), n_input += s->mb[mb].view[VIEW_TP].n_token;
   bool ends = s->chunk[0]->virtual_stage == 0 || s->chunk[s->n_chunk - 1]->virtual_stage == j->n_virtual - 1;
-  s->options = (StepOptions){.train = train, .zero1 = c->optimizer.shard, .zero3 = c->optimizer.shard_parameters, .k = device_kernels(j->device, job_dtype(c)),
-                   .kctx = {.threads = j->device->threads, .gemm = j->device->gemm}, .mb = &s->mb[0], .n_input = n_input,
-                   .n_document = c->data.document_mask ? deal_rank(&s->deal, j->place.dp).n * c->data.seq_length : 0,
-                   .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
-                   .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
-                   .optimizer_work = exec_optimizer_work(&j->params, job_real(c)), .reduce_work = exec_reduce_work(&j->params)};
+  s->options = (StepOptions){.train = train,
+                             .zero1 = c->optimizer.shard,
+                             .zero3 = c->optimizer.shard_parameters,
+                             .k = device_kernels(j->device, job_dtype(c)),
+                             .kctx = {.threads = j->device->threads, .gemm = j->device->gemm},
+                             .mb = &s->mb[0],
+                             .n_input = n_input,
+                             .n_document = c->data.document_mask ? deal_rank(&s->deal, j->place.dp).n * c->data.seq_length : 0,
+                             .tied_stages = c->model.tie_word_embeddings && pp > 1 && ends,
+                             .batch_aux = train && c->moe.aux_scope == AUX_GLOBAL && c->model.router_aux_loss_coef != 0,
+                             .optimizer_work = exec_optimizer_work(&j->params, job_real(c)),
+                             .reduce_work = exec_reduce_work(&j->params)};
   return true;
 }
 
@@ -77,7 +89,8 @@ static int64_t eval_sequences(const Config *c, int64_t n_valid_seq) {
 
 bool job_declare(Job *j, Arena *a, const Config *c, int world, int rank, Device *device, int64_t n_valid_seq, Err *e) {
   *j = (Job){.arena = a, .c = c, .rank = rank, .device = device, .has_eval = n_valid_seq > 0};
-  TRY(mesh_init(&j->mesh, world, (int)c->layout.pp, (int)c->layout.dp, (int)c->layout.cp, (int)c->layout.tp, (int)c->layout.ep, (int)c->layout.etp, e));
+  TRY(mesh_init(&j->mesh, world, (int)c->layout.pp, (int)c->layout.dp, (int)c->layout.cp, (int)c->layout.tp, (int)c->layout.ep,
+                (int)c->layout.etp, e));
   j->place = deal_place(&j->mesh, rank);
   j->n_virtual = (int)(c->layout.pp * c->layout.chunks);
   j->span = ARENA_NEW(a, StageSpan, j->n_virtual);
@@ -107,16 +120,21 @@ bool job_check_limits(Job *j, World *w, Err *e) {
   Step *step[2] = {&j->train.step, &j->eval.step};
   uint64_t need[2] = {j->mem.device, j->mem.host};
   if (w) comm_allreduce_max_u64(w, AXES_WORLD, need, 2);
-  bool mine = need[0] == j->mem.device || !w;      /* the rank that needs most speaks, with its own buffers */
+  bool mine = need[0] == j->mem.device || !w; /* the rank that needs most speaks, with its own buffers */
   if (mine || need[1] == j->mem.host)
-    plan_check_limits(&j->mem, (size_t)need[0], (size_t)need[1], j->arena, step, j->has_eval ? 2 : 1, mine ? (size_t)j->c->memory.device_limit : 0,
-                      (size_t)j->c->memory.host_limit, e);
+    plan_check_limits(&j->mem, (size_t)need[0], (size_t)need[1], j->arena, step, j->has_eval ? 2 : 1,
+                      mine ? (size_t)j->c->memory.device_limit : 0, (size_t)j->c->memory.host_limit, e);
   return w ? world_agree(w, e) : e->code == ERR_NONE;
 }
 
 bool job_open_exec(Job *j, World *w, Exec **x, Err *e) {
-  ExecOptions o = {.step = {[EXEC_TRAIN] = {&j->train.step, j->train.deal, j->place}}, .device = j->device, .world = w, .guard = j->c->memory.guard,
-                   .zero1 = j->c->optimizer.shard, .zero3 = j->c->optimizer.shard_parameters, .slab = {.device = j->mem.device, .host = j->mem.host}};
+  ExecOptions o = {.step = {[EXEC_TRAIN] = {&j->train.step, j->train.deal, j->place}},
+                   .device = j->device,
+                   .world = w,
+                   .guard = j->c->memory.guard,
+                   .zero1 = j->c->optimizer.shard,
+                   .zero3 = j->c->optimizer.shard_parameters,
+                   .slab = {.device = j->mem.device, .host = j->mem.host}};
   if (j->has_eval) o.step[EXEC_EVAL] = (ExecStep){&j->eval.step, j->eval.deal, j->place};
   memcpy(o.slab.base, j->mem.base, sizeof o.slab.base);
   memcpy(o.slab.bytes, j->mem.bytes, sizeof o.slab.bytes);

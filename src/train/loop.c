@@ -15,16 +15,25 @@
 #include "train/watch.h"
 
 typedef struct Trainer {
-  World *world; Arena *arena;
-  const Config *c; const char *config_text;
+  World *world;
+  Arena *arena;
+  const Config *c;
+  const char *config_text;
   Log log;
-  TokenFile train, valid; bool has_valid;
+  TokenFile train, valid;
+  bool has_valid;
   Sampler sampler;
   Session s;
-  Metrics metrics; Watch watch; Stop stop; Saver saver; Watchdog *watchdog;
-  uint64_t hash[N_VIEW]; int64_t hash_step;
+  Metrics metrics;
+  Watch watch;
+  Stop stop;
+  Saver saver;
+  Watchdog *watchdog;
+  uint64_t hash[N_VIEW];
+  int64_t hash_step;
   int64_t step, consumed;
-  const char *stopped;              /* NULL, or why: somebody asked for it */
+  bool trained;        /* a step was run: there are gradients */
+  const char *stopped; /* NULL, or why: somebody asked for it */
 } Trainer;
 
 /* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
@@ -34,7 +43,8 @@ static bool open_data(Trainer *t, Err *e) {
   TRY(sampler_open(&t->sampler, &t->train, c->data.seq_length, (uint64_t)c->train.seed, c->data.shuffle, e));
   t->has_valid = c->data.valid && *c->data.valid;
   if (t->has_valid) TRY(session_tokens(&t->valid, t->arena, c, c->data.valid, e));
-  if (t->has_valid && valid_count(&t->valid, c->data.seq_length) == 0) return err_set(e, ERR_DATA, "%s: a validation file needs at least 2 tokens, it has %lld", c->data.valid, (long long)t->valid.n_token);
+  if (t->has_valid && valid_count(&t->valid, c->data.seq_length) == 0)
+    return err_set(e, ERR_DATA, "%s: a validation file needs at least 2 tokens, it has %lld", c->data.valid, (long long)t->valid.n_token);
   return true;
 }
 
@@ -68,8 +78,10 @@ static bool evaluate(Trainer *t, Err *e) {
   pulse_doing(world_pulse(t->world), "evaluating");
   TRY(evaluate_run(t->s.x, &t->s.job, t->world, &t->valid, &t->stop, &r, e));
   t->stopped = r.stopped;
-  if (r.stopped) metrics_event(&t->metrics, t->step, "evaluation given up", r.stopped);
-  else metrics_eval(&t->metrics, t->step, r.loss, r.n_token);
+  if (r.stopped)
+    metrics_event(&t->metrics, t->step, "evaluation given up", r.stopped);
+  else
+    metrics_eval(&t->metrics, t->step, r.loss, r.n_token);
   return true;
 }
 
@@ -78,13 +90,14 @@ static void take_hash(Trainer *t) {
   ArenaMark mark = arena_mark(t->arena);
   uint64_t *hash = ARENA_NEW(t->arena, uint64_t, t->s.job.params.n_tensor);
   for (int v = 0; v < N_VIEW; v++)
-    if (v != VIEW_MASTER || state_has_masters(&t->s.job)) state_hash(t->s.x, &t->s.job, t->world, v, hash), t->hash[v] = state_hash_all(&t->s.job, hash);
+    if (v != VIEW_MASTER || state_has_masters(&t->s.job))
+      state_hash(t->s.x, &t->s.job, t->world, v, hash), t->hash[v] = state_hash_all(&t->s.job, hash);
   arena_release(t->arena, mark);
   t->hash_step = t->step;
 }
 static void log_hash(Trainer *t) {
   if (t->hash_step != t->step) take_hash(t);
-  metrics_hash(&t->metrics, t->step, t->hash[VIEW_WEIGHT], t->hash[VIEW_GRAD], t->hash[VIEW_M], t->hash[VIEW_V],
+  metrics_hash(&t->metrics, t->step, t->hash[VIEW_WEIGHT], t->trained ? &t->hash[VIEW_GRAD] : NULL, t->hash[VIEW_M], t->hash[VIEW_V],
                state_has_masters(&t->s.job) ? &t->hash[VIEW_MASTER] : NULL);
 }
 
@@ -98,7 +111,9 @@ static bool say_fault(Trainer *t, int64_t it, const UpdateArgs *u, Err *e) {
   comm_allreduce_max_u64(t->world, AXES_WORLD, &first, 1);
   if (first) snprintf(where, sizeof where, "the first value that is not comes from %s on rank %d", bad, world_rank(t->world));
   if (mine == first)
-    err_set(e, ERR_NONFINITE, "step %lld: a loss or gradient is not finite or beyond its bound: %s; the weights are those of step %lld. Lower optimizer.lr, or set optimizer.on_nonfinite: skip",
+    err_set(e, ERR_NONFINITE,
+            "step %lld: a loss or gradient is not finite or beyond its bound: %s; the weights are those of step %lld. Lower optimizer.lr, "
+            "or set optimizer.on_nonfinite: skip",
             (long long)it, where, (long long)t->step);
   return world_agree(t->world, e);
 }
@@ -110,13 +125,18 @@ static bool train_step(Trainer *t, Err *e) {
   pulse_doing(world_pulse(t->world), "reading data");
   fault_at(world_fault(t->world), FAULT_TRAIN_STEP, NULL);
   TRY(fill_batch(t, e));
-  UpdateArgs u = {.lr = lr_at(c, it), .beta1 = c->optimizer.adam_beta1, .beta2 = c->optimizer.adam_beta2, .eps = c->optimizer.adam_eps,
-                  .weight_decay = c->optimizer.weight_decay, .clip_grad = c->optimizer.clip_grad, .t = it};
+  UpdateArgs u = {.lr = lr_at(c, it),
+                  .beta1 = c->optimizer.adam_beta1,
+                  .beta2 = c->optimizer.adam_beta2,
+                  .eps = c->optimizer.adam_eps,
+                  .weight_decay = c->optimizer.weight_decay,
+                  .clip_grad = c->optimizer.clip_grad,
+                  .t = it};
   StepResult r;
   TRY(watch_before(&t->watch, it, e));
   exec_run(t->s.x, EXEC_TRAIN, &u, &r);
   if (r.fault && c->optimizer.on_nonfinite == NONFINITE_STOP) return say_fault(t, it, &u, e);
-  t->step = it;
+  t->step = it, t->trained = true;
   t->consumed += c->train.global_batch_size;
   metrics_step(&t->metrics, &r, it, t->consumed, u.lr);
   TRY(watch_after(&t->watch, &r, it, e));
@@ -137,21 +157,30 @@ static bool train_loop(Trainer *t, Err *e) {
   }
   if (!t->stopped) return saver_finish(&t->saver, e);
   TRY(saver_save(&t->saver, t->step, t->consumed, e) && saver_finish(&t->saver, e));
-  return err_set(e, ERR_RESUME, "stopped at step %lld because %s; resume with --resume %s", (long long)t->step, t->stopped, t->c->checkpoint.dir);
+  return err_set(e, ERR_RESUME, "stopped at step %lld because %s; resume with --resume %s", (long long)t->step, t->stopped,
+                 t->c->checkpoint.dir);
 }
 
 static void say_hello(const Trainer *t, Log *log) {
   const Config *c = t->c;
   const Mesh *m = &t->s.job.mesh;
   int64_t total = 0;
-  for (int i = 0; i < t->s.job.params.n; i++) total += t->s.job.params.param[i].group == PGROUP_MIRROR ? 0 : t->s.job.params.param[i].n_out * t->s.job.params.param[i].n_in * t->s.job.params.param[i].n_expert;
-  log_line(log, "etalon: %lld parameters, %d ranks (pp %d x dp %d x cp %d x tp %d; experts: edp %d x ep %d x etp %d), %d micro-batches of %lld x %lld tokens, %s %s, window %lld, shards %lld, %s, gemm %s %s",
-           (long long)total, m->world, m->size[AXIS_PP], m->size[AXIS_DP], m->size[AXIS_CP], m->size[AXIS_TP], m->size[AXIS_EDP], m->size[AXIS_EP], m->size[AXIS_ETP], t->s.job.train.deal.n_mb, (long long)t->s.job.train.deal.micro_batch,
-           (long long)c->data.seq_length, c->numerics.mode == NUM_CANONICAL ? "canonical" : "native", dtype_name(job_dtype(c)), (long long)c->numerics.window,
-           (long long)model_shards(c), t->s.device.name, t->s.device.gemm_name, t->s.device.gemm_version);
-  log_line(log, "memory per rank: device %s (P %s, F %s, W %s, S %s), host %s; data: %lld tokens, %lld samples an epoch", bytes_text(t->arena, t->s.job.mem.device),
-           bytes_text(t->arena, t->s.job.mem.bytes[REGION_P]), bytes_text(t->arena, t->s.job.mem.bytes[REGION_F]), bytes_text(t->arena, t->s.job.mem.bytes[REGION_W]),
-           bytes_text(t->arena, t->s.job.mem.bytes[REGION_S]), bytes_text(t->arena, t->s.job.mem.host), (long long)t->train.n_token, (long long)t->sampler.n_sample);
+  for (int i = 0; i < t->s.job.params.n; i++)
+    total += t->s.job.params.param[i].group == PGROUP_MIRROR
+                 ? 0
+                 : t->s.job.params.param[i].n_out * t->s.job.params.param[i].n_in * t->s.job.params.param[i].n_expert;
+  log_line(log,
+           "etalon: %lld parameters, %d ranks (pp %d x dp %d x cp %d x tp %d; experts: edp %d x ep %d x etp %d), %d micro-batches of %lld "
+           "x %lld tokens, %s %s, window %lld, shards %lld, %s, gemm %s %s",
+           (long long)total, m->world, m->size[AXIS_PP], m->size[AXIS_DP], m->size[AXIS_CP], m->size[AXIS_TP], m->size[AXIS_EDP],
+           m->size[AXIS_EP], m->size[AXIS_ETP], t->s.job.train.deal.n_mb, (long long)t->s.job.train.deal.micro_batch,
+           (long long)c->data.seq_length, c->numerics.mode == NUM_CANONICAL ? "canonical" : "native", dtype_name(job_dtype(c)),
+           (long long)c->numerics.window, (long long)model_shards(c), t->s.device.name, t->s.device.gemm_name, t->s.device.gemm_version);
+  log_line(log, "memory per rank: device %s (P %s, F %s, W %s, S %s), host %s; data: %lld tokens, %lld samples an epoch",
+           bytes_text(t->arena, t->s.job.mem.device), bytes_text(t->arena, t->s.job.mem.bytes[REGION_P]),
+           bytes_text(t->arena, t->s.job.mem.bytes[REGION_F]), bytes_text(t->arena, t->s.job.mem.bytes[REGION_W]),
+           bytes_text(t->arena, t->s.job.mem.bytes[REGION_S]), bytes_text(t->arena, t->s.job.mem.host), (long long)t->train.n_token,
+           (long long)t->sampler.n_sample);
 }
 
 static bool run(Trainer *t, const char *resume, Err *e) {
@@ -159,16 +188,17 @@ static bool run(Trainer *t, const char *resume, Err *e) {
   TRY(trainer_open(t, e));
   say_hello(t, &t->log);
   pulse_doing(world_pulse(t->world), resume ? "loading a checkpoint" : "making initial weights");
-  if (resume) TRY(state_load(t->s.x, &t->s.job, t->world, resume, &t->step, &t->consumed, &t->log, e));
-  else state_init(t->s.x, &t->s.job);
+  if (resume)
+    TRY(state_load(t->s.x, &t->s.job, t->world, resume, &t->step, &t->consumed, &t->log, e));
+  else
+    state_init(t->s.x, &t->s.job);
   stop_open(&t->stop, t->c->train.stop_file, t->c->train.max_minutes);
   TRY(metrics_open(&t->metrics, &t->log, &t->s.job, t->world, t->step, e));
   TRY(watch_open(&t->watch, &t->s, &t->metrics, &t->log, t->step, e));
   TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, t->config_text, &t->metrics, resume ? t->step : -1, e));
   if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
   TRY(train_loop(t, e) && watch_end(&t->watch, e));
-  if (t->hash_step >= 0 || t->step < t->c->train.train_iters) log_hash(t);
-  else log_line(&t->log, "step %lld | there was nothing left to train", (long long)t->step);
+  log_hash(t);
   return !*t->c->train.sample_prompt || sample_trained(&t->s, &t->log, e);
 }
 
@@ -178,7 +208,7 @@ bool train_run(World *w, Arena *a, const Config *c, const char *config_text, con
   log_open(&t->log, stdout, world_rank(w) == 0);
   bool ok = run(t, resume, e);
   Err unheard = {0};
-  saver_finish(&t->saver, &unheard);   /* a run that ends badly still ends the save that is under way */
+  saver_finish(&t->saver, &unheard); /* a run that ends badly still ends the save that is under way */
   trainer_close(t);
   watchdog_close(t->watchdog);
   return ok;

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-typedef double DecayFn(const Config *c, double t, double total);     /* share of (lr - min_lr) left after t of `total` decay iterations */
+typedef double DecayFn(const Config *c, double t, double total); /* share of (lr - min_lr) left after t of `total` decay iterations */
 static double decay_constant(const Config *c, double t, double total) { return (void)c, (void)t, (void)total, 1; }
 static double decay_linear(const Config *c, double t, double total) { return (void)c, 1 - t / total; }
 static double decay_cosine(const Config *c, double t, double total) { return (void)c, 0.5 * (1 + cos(3.14159265358979323846 * t / total)); }
@@ -10,7 +10,8 @@ static double decay_wsd(const Config *c, double t, double total) {
   double n = (double)c->optimizer.lr_wsd_decay_iters;
   return t <= total - n || n == 0 ? 1 : (total - t) / n;
 }
-static DecayFn *const decay[] = {[DECAY_CONSTANT] = decay_constant, [DECAY_LINEAR] = decay_linear, [DECAY_COSINE] = decay_cosine, [DECAY_WSD] = decay_wsd};
+static DecayFn *const decay[] = {
+    [DECAY_CONSTANT] = decay_constant, [DECAY_LINEAR] = decay_linear, [DECAY_COSINE] = decay_cosine, [DECAY_WSD] = decay_wsd};
 
 double lr_at(const Config *c, int64_t it) {
   double lr = c->optimizer.lr, low = c->optimizer.min_lr;

@@ -48,7 +48,13 @@ static double world_flops(const Job *j, World *w) {
 }
 
 bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it, Err *e) {
-  *m = (Metrics){.log = log, .job = j, .world = w, .model_flops = world_flops(j, w), .peak_flops = world_peak(j, w), .first_it = first_it, .last_it = first_it};
+  *m = (Metrics){.log = log,
+                 .job = j,
+                 .world = w,
+                 .model_flops = world_flops(j, w),
+                 .peak_flops = world_peak(j, w),
+                 .first_it = first_it,
+                 .last_it = first_it};
   const char *path = j->c->log.metrics;
   if (log->speaks && path && *path) {
     m->json = fopen(path, "a");
@@ -93,7 +99,8 @@ RouterStats metrics_router(const Job *j, const StepResult *r) {
       sum += count;
       aux += count * (double)(int64_t)word[2 + E + x] * grid;
     }
-    double per_batch = E / ((double)m->num_experts_per_tok * n_token * n_token) * aux, per_sequence = (double)(int64_t)word[1] * grid / (double)j->train.deal.n_seq;
+    double per_batch = E / ((double)m->num_experts_per_tok * n_token * n_token) * aux,
+           per_sequence = (double)(int64_t)word[1] * grid / (double)j->train.deal.n_seq;
     s.aux += j->c->moe.aux_scope == AUX_SEQUENCE ? per_sequence : per_batch;
     s.z += (double)(int64_t)word[0] * grid * 1024 / n_token;
     if (sum > 0 && most * E / sum > s.load_max) s.load_max = most * E / sum;
@@ -106,11 +113,14 @@ RouterStats metrics_router(const Job *j, const StepResult *r) {
 static void put_number(Metrics *m, int64_t it, const char *name, double v) {
   tensorboard_put(&m->tb, it, name, v);
   if (!m->json) return;
-  if (isfinite(v)) fprintf(m->json, ",\"%s\":%.9g", name, v);
-  else fprintf(m->json, ",\"%s\":null", name);
+  if (isfinite(v))
+    fprintf(m->json, ",\"%s\":%.9g", name, v);
+  else
+    fprintf(m->json, ",\"%s\":null", name);
 }
 
-static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, double rate, double mfu) {
+static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, double rate,
+                     double mfu) {
   if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"consumed_samples\":%lld", (long long)it, (long long)consumed);
   put_number(m, it, "lm loss", r->loss);
   put_number(m, it, "load_balancing_loss", s->aux);
@@ -148,10 +158,12 @@ void metrics_step(Metrics *m, const StepResult *r, int64_t it, int64_t consumed,
   ArenaMark mark = arena_mark(m->job->arena);
   Arena *a = m->job->arena;
   char *load = s.n_layer ? arena_printf(a, " | load %.2f", s.load_max) : arena_printf(a, "%s", "");
-  log_line(m->log, "step %lld/%lld | loss %.4f | lr %.2e | grad norm %.3f | %.0f tokens/s | %.1f GFLOP/s %.0f%% of peak%s | %s | left %s%s", (long long)it,
-           (long long)c->train.train_iters, r->loss, lr, r->grad_norm, rate, m->model_flops / per_step * 1e-9, 100 * mfu, load,
-           bytes_text(a, m->job->mem.device), time_left(a, per_step * (double)(c->train.train_iters - it)),
-           r->fault ? " | NOT FINITE, skipped" : !r->n_valid ? " | no label counts, skipped" : "");
+  log_line(m->log, "step %lld/%lld | loss %.4f | lr %.2e | grad norm %.3f | %.0f tokens/s | %.1f GFLOP/s %.0f%% of peak%s | %s | left %s%s",
+           (long long)it, (long long)c->train.train_iters, r->loss, lr, r->grad_norm, rate, m->model_flops / per_step * 1e-9, 100 * mfu,
+           load, bytes_text(a, m->job->mem.device), time_left(a, per_step * (double)(c->train.train_iters - it)),
+           r->fault      ? " | NOT FINITE, skipped"
+           : !r->n_valid ? " | no label counts, skipped"
+                         : "");
   log_bar(m->log, (double)it / (double)c->train.train_iters, "");
   arena_release(a, mark);
   put_step(m, r, &s, it, consumed, lr, rate, mfu);
@@ -167,17 +179,19 @@ void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
   m->last = timer_now(), m->last_it = it;
 }
 
-void metrics_hash(Metrics *m, int64_t it, uint64_t weight, uint64_t grad, uint64_t moment1, uint64_t moment2, const uint64_t *master) {
-  char text[32] = "", json[48] = "";
+void metrics_hash(Metrics *m, int64_t it, uint64_t weight, const uint64_t *grad, uint64_t moment1, uint64_t moment2,
+                  const uint64_t *master) {
+  char text[32] = "", json[48] = "", gradients[24] = "none";
+  if (grad) snprintf(gradients, sizeof gradients, "%016llx", (unsigned long long)*grad);
   if (master) {
     snprintf(text, sizeof text, " masters %016llx", (unsigned long long)*master);
     snprintf(json, sizeof json, ",\"masters\":\"%016llx\"", (unsigned long long)*master);
   }
-  log_line(m->log, "step %lld | hash weights %016llx gradients %016llx moments %016llx %016llx%s", (long long)it, (unsigned long long)weight, (unsigned long long)grad,
-           (unsigned long long)moment1, (unsigned long long)moment2, text);
+  log_line(m->log, "step %lld | hash weights %016llx gradients %s moments %016llx %016llx%s", (long long)it, (unsigned long long)weight,
+           gradients, (unsigned long long)moment1, (unsigned long long)moment2, text);
   if (!m->json) return;
-  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%016llx\",\"m\":\"%016llx\",\"v\":\"%016llx\"%s}}\n", (long long)it,
-          (unsigned long long)weight, (unsigned long long)grad, (unsigned long long)moment1, (unsigned long long)moment2, json);
+  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%s\",\"m\":\"%016llx\",\"v\":\"%016llx\"%s}}\n",
+          (long long)it, (unsigned long long)weight, gradients, (unsigned long long)moment1, (unsigned long long)moment2, json);
   metrics_line_end(m);
 }
 

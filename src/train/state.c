@@ -13,7 +13,8 @@ static int rectangles(const ParamSeg *s, int64_t first, int64_t n, StatePiece *o
     int64_t row = first / s->n_col, col = first % s->n_col;
     bool rows = col == 0 && n >= s->n_col;
     int64_t n_row = rows ? n / s->n_col : 1, n_col = rows ? s->n_col : s->n_col - col < n ? s->n_col - col : n;
-    out[k++] = (StatePiece){.tensor = s->tensor, .row = s->row + row, .n_row = n_row, .col = s->col + col, .n_col = n_col, .flat = s->flat + first};
+    out[k++] = (StatePiece){
+        .tensor = s->tensor, .row = s->row + row, .n_row = n_row, .col = s->col + col, .n_col = n_col, .flat = s->flat + first};
     first += n_row * n_col;
     n -= n_row * n_col;
   }
@@ -28,9 +29,9 @@ static int list_pieces(const Exec *x, const Job *j, Arena *a, StateView v, Piece
   StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * n_seg + 1);
   int n = 0;
   for (int g = 0; g < N_PGROUP; g++) {
-    if (g == PGROUP_MIRROR && v != VIEW_WEIGHT && v != VIEW_GRAD) continue;      /* a copy has no more */
+    if (g == PGROUP_MIRROR && v != VIEW_WEIGHT && v != VIEW_GRAD) continue; /* a copy has no more */
     int64_t lo = 0, hi = ps->n_flat[g];
-    bool shares = j->c->optimizer.shard_parameters && g != PGROUP_MIRROR;      /* what is here is what is owned */
+    bool shares = j->c->optimizer.shard_parameters && g != PGROUP_MIRROR; /* what is here is what is owned */
     if (set == PIECES_OWNED || shares) exec_owned(x, g, &lo, &hi);
     for (int k = 0; k < ps->n_seg[g]; k++) {
       const ParamSeg *s = &ps->seg[g][k];
@@ -70,7 +71,8 @@ static void init_view(Exec *x, const Job *j, StateView view) {
   for (int k = 0; k < n; k++) {
     const StatePiece *p = &piece[k];
     const Param *par = params_of_tensor(&j->params, p->tensor);
-    RngKey key = {.seed = (uint64_t)j->c->train.seed, .purpose = RNG_INIT, .stream = hash_name(params_tensor_name(&j->params, j->arena, p->tensor))};
+    RngKey key = {
+        .seed = (uint64_t)j->c->train.seed, .purpose = RNG_INIT, .stream = hash_name(params_tensor_name(&j->params, j->arena, p->tensor))};
     for (int64_t r = 0; r < p->n_row; r++)
       for (int64_t c = 0; c < p->n_col; c++) {
         uint64_t element = (uint64_t)((p->row + r) * par->n_in + p->col + c);
@@ -100,7 +102,8 @@ static uint64_t hash_piece(Exec *x, const Job *j, StateView v, const StatePiece 
   for (int64_t at = 0; at < size; at += HASH_CHUNK) {
     int64_t n = size - at < HASH_CHUNK ? size - at : HASH_CHUNK;
     const void *data = exec_view(x, p->group, v, p->flat + at, n, scratch);
-    for (int64_t i = 0; i < n; i++) h += hash_element(name, (uint64_t)((p->row + (at + i) / p->n_col) * cols + p->col + (at + i) % p->n_col), bits_of(data, t, i));
+    for (int64_t i = 0; i < n; i++)
+      h += hash_element(name, (uint64_t)((p->row + (at + i) / p->n_col) * cols + p->col + (at + i) % p->n_col), bits_of(data, t, i));
   }
   return h;
 }
@@ -136,11 +139,12 @@ static void compare_group(const Job *j, World *w, AxisSet axes, ParamGroupId gro
   comm_allreduce_max_u64(w, axes, high, n);
   comm_allreduce_max_u64(w, axes, low, n);
   for (int i = 0; i < n; i++)
-    if ((high[i] || low[i]) && high[i] != ~low[i]) err_set(e, ERR_MISMATCH, "ranks that hold the same weights differ in %s", params_tensor_name(&j->params, j->arena, i));
+    if ((high[i] || low[i]) && high[i] != ~low[i])
+      err_set(e, ERR_MISMATCH, "ranks that hold the same weights differ in %s", params_tensor_name(&j->params, j->arena, i));
 }
 
 bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
-  if (j->c->optimizer.shard_parameters) return true;      /* there are none */
+  if (j->c->optimizer.shard_parameters) return true; /* there are none */
   ArenaMark mark = arena_mark(j->arena);
   uint64_t *hash = ARENA_NEW(j->arena, uint64_t, j->params.n_tensor);
   hash_pieces(x, j, VIEW_WEIGHT, PIECES_LOCAL, hash);
@@ -156,21 +160,30 @@ char *state_numerics(const Job *j, Arena *a) {
   const Config *c = j->c;
   const int *n = j->mesh.size;
   bool canonical = c->numerics.mode == NUM_CANONICAL;
-  char *layout = canonical ? arena_printf(a, "%s", "") : arena_printf(a, " layout pp %d dp %d cp %d tp %d ep %d etp %d micro-batches %d threads %d", n[AXIS_PP], n[AXIS_DP],
-                                                                      n[AXIS_CP], n[AXIS_TP], n[AXIS_EP], n[AXIS_ETP], j->train.deal.n_mb, j->device->threads);
-  return arena_printf(a, "%s %s window %lld shards %d seed %lld isa %s gemm %s %s%s", canonical ? "canonical" : "native", dtype_name(job_dtype(c)),
-                      (long long)j->train.deal.window, model_shards(c), (long long)c->train.seed, j->device->isa, j->device->gemm_name, j->device->gemm_version, layout);
+  char *layout = canonical
+                     ? arena_printf(a, "%s", "")
+                     : arena_printf(a, " layout pp %d dp %d cp %d tp %d ep %d etp %d micro-batches %d threads %d", n[AXIS_PP], n[AXIS_DP],
+                                    n[AXIS_CP], n[AXIS_TP], n[AXIS_EP], n[AXIS_ETP], j->train.deal.n_mb, j->device->threads);
+  return arena_printf(a, "%s %s window %lld shards %d seed %lld isa %s gemm %s %s%s", canonical ? "canonical" : "native",
+                      dtype_name(job_dtype(c)), (long long)j->train.deal.window, model_shards(c), (long long)c->train.seed, j->device->isa,
+                      j->device->gemm_name, j->device->gemm_version, layout);
 }
 
-static const struct { const char *group; StateView view; } saved[] = {
-    {"weights", VIEW_WEIGHT}, {"masters", VIEW_MASTER}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
+static const struct {
+  const char *group;
+  StateView view;
+} saved[] = {{"weights", VIEW_WEIGHT}, {"masters", VIEW_MASTER}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
 _Static_assert(N_SAVED == sizeof saved / sizeof *saved, "every saved view has a place");
 
 static CkptTensor *tensors(const Job *j, Arena *a, StateView v) {
   CkptTensor *t = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
   for (int i = 0; i < j->params.n_tensor; i++) {
     const Param *p = params_of_tensor(&j->params, i);
-    t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i), .dtype = v == VIEW_WEIGHT ? job_weight(j->c, p->group) : job_real(j->c), .n_dim = p->n_dim, .rows = p->n_out, .cols = p->n_in};
+    t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i),
+                        .dtype = v == VIEW_WEIGHT ? job_weight(j->c, p->group) : job_real(j->c),
+                        .n_dim = p->n_dim,
+                        .rows = p->n_out,
+                        .cols = p->n_in};
   }
   return t;
 }
@@ -178,8 +191,10 @@ static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, Ckp
   StatePiece *piece;
   int n = state_pieces(x, j, a, saved[k].view, which, &piece);
   CkptPiece *out = ARENA_NEW(a, CkptPiece, n + 1);
-  for (int i = 0; i < n; i++) out[i] = (CkptPiece){piece[i].tensor, piece[i].row, piece[i].n_row, piece[i].col, piece[i].n_col, piece[i].data};
-  *set = (CkptSet){.group = saved[k].group, .tensor = tensors(j, a, saved[k].view), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
+  for (int i = 0; i < n; i++)
+    out[i] = (CkptPiece){piece[i].tensor, piece[i].row, piece[i].n_row, piece[i].col, piece[i].n_col, piece[i].data};
+  *set = (CkptSet){
+      .group = saved[k].group, .tensor = tensors(j, a, saved[k].view), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
 }
 
 void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s) {
@@ -187,8 +202,14 @@ void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, i
     fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
     if (saved[k].view == VIEW_MASTER && !state_has_masters(j)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
   }
-  s->meta = (CkptMeta){.step = step, .consumed_samples = consumed, .seed = (uint64_t)j->c->train.seed, .world = j->mesh.world, .config = config_text,
-                       .numerics = state_numerics(j, a), .code_version = ETALON_VERSION " " ETALON_COMMIT, .isa = j->device->isa,
+  s->meta = (CkptMeta){.step = step,
+                       .consumed_samples = consumed,
+                       .seed = (uint64_t)j->c->train.seed,
+                       .world = j->mesh.world,
+                       .config = config_text,
+                       .numerics = state_numerics(j, a),
+                       .code_version = ETALON_VERSION " " ETALON_COMMIT,
+                       .isa = j->device->isa,
                        .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
 }
 
@@ -205,7 +226,11 @@ bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step
   *step = m.step, *consumed = m.consumed_samples;
   if (note) log_line(log, "note: %s", note);
   const char *now = state_numerics(j, a);
-  if (strcmp(m.numerics, now)) log_line(log, "note: the checkpoint was written with \"%s\", this run has \"%s\": it continues, but not with the bits of a run that never stopped", m.numerics, now);
+  if (strcmp(m.numerics, now))
+    log_line(log,
+             "note: the checkpoint was written with \"%s\", this run has \"%s\": it continues, but not with the bits of a run that never "
+             "stopped",
+             m.numerics, now);
   arena_release(a, mark);
   return true;
 }

@@ -6,7 +6,7 @@
 
 #include "base/timer.h"
 
-static volatile sig_atomic_t stop_signal;   /* written by the handler alone: a signal has no other way in */
+static volatile sig_atomic_t stop_signal; /* written by the handler alone: a signal has no other way in */
 
 static void on_signal(int sig) { stop_signal = sig; }
 

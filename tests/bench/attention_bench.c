@@ -67,7 +67,8 @@ static Bench bench_open(Arena *a, const Kernels *k, int S, int D, int heads, int
 static void run(Bench *b, bool backward) {
   b->ctx.work = backward ? b->work_bwd : b->work_fwd;
   if (backward)
-    b->k->attention_delta(&b->ctx, b->delta, b->d_o, b->o, &b->args, &b->view), b->k->attention_bwd(&b->ctx, b->dq, b->dk, b->dv, b->d_o, b->lse, b->delta, b->q, b->key, b->v, &b->args, &b->view, &b->view);
+    b->k->attention_delta(&b->ctx, b->delta, b->d_o, b->o, &b->args, &b->view),
+        b->k->attention_bwd(&b->ctx, b->dq, b->dk, b->dv, b->d_o, b->lse, b->delta, b->q, b->key, b->v, &b->args, &b->view, &b->view);
   else
     b->k->attention_fwd(&b->ctx, b->o, b->lse, b->q, b->key, b->v, &b->args, &b->view, &b->view);
 }

@@ -27,6 +27,7 @@ expect() {
 altered() {
   name=$1 delta=$2 text=$3
   shift 3
+  # shellcheck disable=SC2086  # DELTA may be two words
   cp "$golden" "$dir/x.h5" && "$alter" "$dir/x.h5" add "$name" $delta || exit 1
   expect 7 "$text" "$etalon" check "$dir/x.h5" "$@"
 }
