@@ -4,10 +4,10 @@
 
 #include "base/log.h"
 #include "train/evaluate.h"
-#include "train/session.h"
+#include "train/setup.h"
 #include "train/weights.h"
 
-static bool run(Session *s, TokenFile *f, const char *resume, Log *log, Err *e) {
+static bool run(Setup *s, TokenFile *f, const char *resume, Log *log, Err *e) {
   const double ln2 = 0.693147180559945309417;
   WeightsFrom from;
   EvalResult r;
@@ -20,15 +20,15 @@ static bool run(Session *s, TokenFile *f, const char *resume, Log *log, Err *e) 
 }
 
 bool eval_verb(World *w, Arena *a, const Config *c, const char *resume, FILE *out, Err *e) {
-  Session *s = ARENA_NEW(a, Session, 1);
+  Setup *s = ARENA_NEW(a, Setup, 1);
   TokenFile *f = ARENA_NEW(a, TokenFile, 1);
   Log log;
   log_open(&log, out, world_rank(w) == 0);
   if (!c->data.valid || !*c->data.valid) return err_set(e, ERR_CONFIG, "data.valid is empty: it names the tokens to evaluate on");
-  bool open = session_tokens(f, a, c, c->data.valid, e);
+  bool open = setup_tokens(f, a, c, c->data.valid, e);
   if (open && !valid_count(f, c->data.seq_length)) err_set(e, ERR_DATA, "%s: fewer than two tokens, nothing to predict", f->path);
-  bool ok = world_agree(w, e) && session_open(s, w, a, c, valid_count(f, c->data.seq_length), e) && run(s, f, resume, &log, e);
-  session_close(s);
+  bool ok = world_agree(w, e) && setup_open(s, w, a, c, valid_count(f, c->data.seq_length), e) && run(s, f, resume, &log, e);
+  setup_close(s);
   if (open) token_file_close(f);
   return ok;
 }

@@ -6,7 +6,7 @@
 #include "train/collect.h"
 #include "train/feed.h"
 #include "train/metrics.h"
-#include "train/session.h"
+#include "train/setup.h"
 #include "train/state.h"
 #include "train/weights.h"
 
@@ -14,7 +14,7 @@ typedef struct GoldenRun {
   World *world;
   Arena *arena;
   const Config *c;
-  Session s;
+  Setup s;
   TokenFile data;
   Sampler sampler;
   GoldenOut *out;
@@ -238,10 +238,10 @@ static bool run_steps(GoldenRun *g, Err *e) {
 
 static bool open_all(GoldenRun *g, const char *resume, Err *e) {
   const Config *c = g->c;
-  if (session_tokens(&g->data, g->arena, c, c->data.train, e))
+  if (setup_tokens(&g->data, g->arena, c, c->data.train, e))
     sampler_open(&g->sampler, &g->data, c->data.seq_length, (uint64_t)c->train.seed, c->data.shuffle, e);
   TRY(world_agree(g->world, e));
-  TRY(session_open(&g->s, g->world, g->arena, c, 0, e));
+  TRY(setup_open(&g->s, g->world, g->arena, c, 0, e));
   collect_open(&g->values, &g->s.job, g->world, g->arena);
   WeightsFrom from = {0};
   if (!resume)
@@ -272,7 +272,7 @@ bool golden_verb(World *w, Arena *a, const Config *c, const char *path, const ch
     log_line(&log, "%s: %lld steps of %lld x %lld tokens, %d tensors; loss %.9g to %.9g; compare with it by `etalon check %s`", path,
              (long long)config.steps, (long long)config.batch, (long long)config.seq, g->s.job.params.n_tensor, g->ce[0],
              g->ce[config.steps - 1], path);
-  session_close(&g->s);
+  setup_close(&g->s);
   if (g->data.map) token_file_close(&g->data);
   return ok;
 }

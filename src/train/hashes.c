@@ -6,7 +6,7 @@
 #include "train/named.h"
 #include "train/state.h"
 
-void value_hash_open(ValueHash *h, const Session *s) {
+void value_hash_open(ValueHash *h, const Setup *s) {
   const JobStep *job = &s->job.train;
   *h = (ValueHash){.map = tap_map(&s->job, job),
                    .sequence = ARENA_NEW(s->arena, uint64_t, job->deal.n_seq),
@@ -20,7 +20,7 @@ void value_hash_open(ValueHash *h, const Session *s) {
   }
 }
 
-void value_hash_clear(ValueHash *h, const Session *s) {
+void value_hash_clear(ValueHash *h, const Setup *s) {
   const Step *step = &s->job.train.step;
   for (int c = 0; c < step->n_chunk; c++) memset(h->value[c], 0, (size_t)step->chunk[c]->n_val * sizeof *h->value[c]);
   memset(h->sequence, 0, (size_t)h->n_seq * sizeof *h->sequence);
@@ -53,7 +53,7 @@ void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void 
 }
 
 /* ---- values of all ranks --------------------------------------------------------------------------------------------------------- */
-static NamedList local_list(const ValueHash *h, const Session *s) {
+static NamedList local_list(const ValueHash *h, const Setup *s) {
   const Step *step = &s->job.train.step;
   int room = 0;
   for (int c = 0; c < step->n_chunk; c++) room += step->chunk[c]->n_val;
@@ -64,7 +64,7 @@ static NamedList local_list(const ValueHash *h, const Session *s) {
   return l;
 }
 
-void value_hash_write(const ValueHash *h, Session *s, Metrics *m, int64_t it) {
+void value_hash_write(const ValueHash *h, Setup *s, Metrics *m, int64_t it) {
   ArenaMark mark = arena_mark(s->arena);
   int64_t n_seq = s->job.train.deal.n_seq;
   NamedList mine = local_list(h, s), all = named_sum(s->world, s->arena, &mine);
@@ -84,7 +84,7 @@ void value_hash_write(const ValueHash *h, Session *s, Metrics *m, int64_t it) {
 }
 
 /* ---- tensors --------------------------------------------------------------------------------------------------------------------- */
-void tensor_hash_write(Session *s, Metrics *m, int64_t it) {
+void tensor_hash_write(Setup *s, Metrics *m, int64_t it) {
   static const struct {
     StateView view;
     const char *name;

@@ -3,7 +3,7 @@
 #ifndef ETALON_HASHES_H
 #define ETALON_HASHES_H
 #include "train/metrics.h"
-#include "train/session.h"
+#include "train/setup.h"
 #include "train/tap_map.h"
 
 typedef struct ValueHash {
@@ -14,12 +14,12 @@ typedef struct ValueHash {
   uint64_t *sequence;        /* [sequences of the batch] of all values of its tokens */
 } ValueHash;
 
-void value_hash_open(ValueHash *h, const Session *s);
-void value_hash_clear(ValueHash *h, const Session *s);
+void value_hash_open(ValueHash *h, const Setup *s);
+void value_hash_clear(ValueHash *h, const Setup *s);
 /* An ExecTap of the training step; ctx: the ValueHash. */
 void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row);
 /* Collective. One line of metrics: "value_hash": {name: hash, ...} in program order, "sequence_hash": [...]. */
-void value_hash_write(const ValueHash *h, Session *s, Metrics *m, int64_t it);
+void value_hash_write(const ValueHash *h, Setup *s, Metrics *m, int64_t it);
 /* Collective. One line of metrics: "tensor_hash": {"weights": {name: hash, ...}, "gradients": {...}} after a training step. */
-void tensor_hash_write(Session *s, Metrics *m, int64_t it);
+void tensor_hash_write(Setup *s, Metrics *m, int64_t it);
 #endif

@@ -10,7 +10,7 @@
 #include "train/metrics.h"
 #include "train/sample.h"
 #include "train/saver.h"
-#include "train/session.h"
+#include "train/setup.h"
 #include "train/stop.h"
 #include "train/watch.h"
 
@@ -23,7 +23,7 @@ typedef struct Trainer {
   TokenFile train, valid;
   bool has_valid;
   Sampler sampler;
-  Session s;
+  Setup s;
   Metrics metrics;
   Watch watch;
   Stop stop;
@@ -39,10 +39,10 @@ typedef struct Trainer {
 /* ---- opening ------------------------------------------------------------------------------------------------------------------------------- */
 static bool open_data(Trainer *t, Err *e) {
   const Config *c = t->c;
-  TRY(session_tokens(&t->train, t->arena, c, c->data.train, e));
+  TRY(setup_tokens(&t->train, t->arena, c, c->data.train, e));
   TRY(sampler_open(&t->sampler, &t->train, c->data.seq_length, (uint64_t)c->train.seed, c->data.shuffle, e));
   t->has_valid = c->data.valid && *c->data.valid;
-  if (t->has_valid) TRY(session_tokens(&t->valid, t->arena, c, c->data.valid, e));
+  if (t->has_valid) TRY(setup_tokens(&t->valid, t->arena, c, c->data.valid, e));
   if (t->has_valid && valid_count(&t->valid, c->data.seq_length) == 0)
     return err_set(e, ERR_DATA, "%s: a validation file needs at least 2 tokens, it has %lld", c->data.valid, (long long)t->valid.n_token);
   return true;
@@ -51,14 +51,14 @@ static bool open_data(Trainer *t, Err *e) {
 static bool trainer_open(Trainer *t, Err *e) {
   if (open_data(t, e) && *t->c->train.sample_prompt) sample_possible(t->c, e);
   TRY(world_agree(t->world, e));
-  return session_open(&t->s, t->world, t->arena, t->c, t->has_valid ? valid_count(&t->valid, t->c->data.seq_length) : 0, e);
+  return setup_open(&t->s, t->world, t->arena, t->c, t->has_valid ? valid_count(&t->valid, t->c->data.seq_length) : 0, e);
 }
 
 static void trainer_close(Trainer *t) {
   saver_close(&t->saver);
   watch_close(&t->watch);
   metrics_close(&t->metrics);
-  session_close(&t->s);
+  setup_close(&t->s);
   token_file_close(&t->train);
   if (t->has_valid) token_file_close(&t->valid);
 }

@@ -5,7 +5,7 @@
 #include "data/data.h"
 #include "train/plan_sim.h"
 #include "train/plan_world.h"
-#include "train/session.h"
+#include "train/setup.h"
 
 enum { PLAN_SCRATCH_GIB = 64 };
 
@@ -26,7 +26,7 @@ static int64_t valid_sequences(Arena *a, const Config *c, FILE *out) {
   TokenFile f;
   Err e = {0};
   if (!c->data.valid || !*c->data.valid) return 0;
-  if (!session_tokens(&f, a, c, c->data.valid, &e)) {
+  if (!setup_tokens(&f, a, c, c->data.valid, &e)) {
     fprintf(out, "note: validation is left out of this plan: %s\n", e.text);
     return 0;
   }

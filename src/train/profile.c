@@ -8,7 +8,7 @@
 
 enum { V_NS, V_CALLS, V_KFLOP, V_WORK, MOST_ROWS = 40 };
 
-void profile_open(Profile *p, const Session *s) {
+void profile_open(Profile *p, const Setup *s) {
   const Step *step = &s->job.train.step;
   *p = (Profile){.rows = named_open(s->arena, step->n_ins), .row_of = ARENA_NEW(s->arena, int, step->n_ins)};
   for (int n = 0; n < step->n_ins; n++) {
@@ -22,7 +22,7 @@ void profile_begin(Profile *p) {
   if (p->ended > 0) p->between += p->began - p->ended;
 }
 
-void profile_add(Profile *p, const Session *s, int ins, double seconds) {
+void profile_add(Profile *p, const Setup *s, int ins, double seconds) {
   const Step *step = &s->job.train.step;
   NamedRow *r = &p->rows.row[p->row_of[ins]];
   r->v[V_NS] += (uint64_t)(seconds * 1e9);
@@ -63,7 +63,7 @@ static void print_kinds(Log *log, const NamedList *all, Scale s) {
 }
 
 /* The kind of work is a property of the name: it is not summed but looked up. */
-static NamedList sum_ranks(Profile *p, Session *s) {
+static NamedList sum_ranks(Profile *p, Setup *s) {
   const Step *step = &s->job.train.step;
   for (int n = 0; n < step->n_ins; n++) p->rows.row[p->row_of[n]].v[V_WORK] = 0;
   NamedList all = named_sum(s->world, s->arena, &p->rows), kind = named_open(s->arena, step->n_ins + all.n);
@@ -79,7 +79,7 @@ static NamedList sum_ranks(Profile *p, Session *s) {
   return all;
 }
 
-void profile_print(Profile *p, Session *s, Log *log) {
+void profile_print(Profile *p, Setup *s, Log *log) {
   if (!p->n_step) return;
   ArenaMark mark = arena_mark(s->arena);
   NamedList all = sum_ranks(p, s);

@@ -3,7 +3,7 @@
 #define ETALON_PROFILE_H
 #include "base/log.h"
 #include "train/named.h"
-#include "train/session.h"
+#include "train/setup.h"
 
 typedef struct Profile {
   NamedList rows;            /* v: nanoseconds, calls, kiloflop, WorkKind (the same on all ranks) */
@@ -13,11 +13,11 @@ typedef struct Profile {
   double began, ended;       /* the running step; 0: none yet */
 } Profile;
 
-void profile_open(Profile *p, const Session *s);
+void profile_open(Profile *p, const Setup *s);
 void profile_begin(Profile *p);
 /* An instruction of the training step took this long. */
-void profile_add(Profile *p, const Session *s, int ins, double seconds);
+void profile_add(Profile *p, const Setup *s, int ins, double seconds);
 void profile_end(Profile *p);
 /* Collective: a table of all ranks. */
-void profile_print(Profile *p, Session *s, Log *log);
+void profile_print(Profile *p, Setup *s, Log *log);
 #endif

@@ -83,7 +83,7 @@ static bool open_file(RouteRecorder *r, Arena *a, const uint32_t *layer, int64_t
   return err_set(e, ERR_CONFIG, "moe.record: cannot write \"%s\": %s", r->path, strerror(errno));
 }
 
-bool record_open(RouteRecorder *r, Session *s, Log *log, int64_t done, Err *e) {
+bool record_open(RouteRecorder *r, Setup *s, Log *log, int64_t done, Err *e) {
   Arena *a = s->arena;
   const Step *step = &s->job.train.step;
   uint32_t *layer = ARENA_NEW(a, uint32_t, s->c->model.num_hidden_layers);
@@ -120,7 +120,7 @@ void record_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void *dat
 }
 
 /* An id is on one rank and zero elsewhere, so sums of words carry nothing from one to the next. */
-void record_write(RouteRecorder *r, Session *s, int64_t it) {
+void record_write(RouteRecorder *r, Setup *s, int64_t it) {
   uint64_t step = (uint64_t)it;
   comm_allreduce_u64(s->world, AXES_WORLD, r->word, r->n_word);
   if (!r->f) return;
@@ -138,7 +138,7 @@ void record_close(RouteRecorder *r) {
 /* ---- replaying ------------------------------------------------------------------------------------------------------------------- */
 static bool refuse(RouteReplay *r, Err *e, const char *why) { return err_set(e, ERR_DATA, "moe.replay: \"%s\": %s", r->path, why); }
 
-bool replay_open(RouteReplay *r, Session *s, Err *e) {
+bool replay_open(RouteReplay *r, Setup *s, Err *e) {
   Arena *a = s->arena;
   uint32_t *layer = ARENA_NEW(a, uint32_t, s->c->model.num_hidden_layers);
   *r = (RouteReplay){.path = s->c->moe.replay, .head = header_of(s->c, layer), .f = fopen(s->c->moe.replay, "rb")};

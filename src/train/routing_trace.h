@@ -7,7 +7,7 @@
 #ifndef ETALON_ROUTING_TRACE_H
 #define ETALON_ROUTING_TRACE_H
 #include "base/log.h"
-#include "train/session.h"
+#include "train/setup.h"
 #include "train/tap_map.h"
 
 typedef struct RoutingHeader { char magic[8]; uint32_t version, n_layer, top_k, n_expert; uint64_t n_seq, seq_length; } RoutingHeader;
@@ -23,12 +23,12 @@ typedef struct RouteRecorder {
 
 /* Collective. done: steps before this run. 0: the file is made anew; else records up to that step are kept, if it is a trace of the same
  * model and batch. The rank whose log speaks writes. ERR_CONFIG: it can't be written, or it is another file; no experts. */
-bool record_open(RouteRecorder *r, Session *s, Log *log, int64_t done, Err *e);
+bool record_open(RouteRecorder *r, Setup *s, Log *log, int64_t done, Err *e);
 void record_clear(RouteRecorder *r);
 /* An ExecTap of the training step; ctx: the RouteRecorder. */
 void record_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row);
 /* Collective, after the step. A record that cannot be written is said once; the run goes on without. */
-void record_write(RouteRecorder *r, Session *s, int64_t it);
+void record_write(RouteRecorder *r, Setup *s, int64_t it);
 void record_close(RouteRecorder *r);
 
 typedef struct RouteReplay {
@@ -40,7 +40,7 @@ typedef struct RouteReplay {
 } RouteReplay;
 
 /* Not collective: every rank reads. ERR_DATA: no trace, damaged, or of another model or batch. */
-bool replay_open(RouteReplay *r, Session *s, Err *e);
+bool replay_open(RouteReplay *r, Setup *s, Err *e);
 /* The choices of step `it`. ERR_DATA: not in the file, ids that are no experts or come twice. Not collective. */
 bool replay_read(RouteReplay *r, int64_t it, Err *e);
 void replay_close(RouteReplay *r);

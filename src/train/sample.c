@@ -12,7 +12,7 @@
 #include "train/weights.h"
 
 typedef struct Sampling {
-  Session *s;
+  Setup *s;
   TapMap map;
   int64_t row;    /* whose logits are wanted */
   uint64_t *bits; /* [vocabulary] logits as FP64 bit patterns; zero on ranks that do not have them */
@@ -109,7 +109,7 @@ static bool generate(Sampling *g, const SampleArgs *args, TextOut *out, Err *e) 
   return true;
 }
 
-bool sample_run(Session *s, const SampleArgs *args, const Log *log, Err *e) {
+bool sample_run(Setup *s, const SampleArgs *args, const Log *log, Err *e) {
   ArenaMark mark = arena_mark(s->arena);
   Sampling g = {.s = s, .map = tap_map(&s->job, &s->job.eval), .bits = ARENA_NEW(s->arena, uint64_t, s->c->model.vocab_size)};
   TextOut out = {.f = log->speaks ? log->out : NULL, .escape = log->terminal};
@@ -119,16 +119,16 @@ bool sample_run(Session *s, const SampleArgs *args, const Log *log, Err *e) {
   return ok;
 }
 
-/* ---- sessions -------------------------------------------------------------------------------------------------------------------- */
+/* ---- setups -------------------------------------------------------------------------------------------------------------------- */
 Config sample_config(const Config *c) {
   Config small = *c;
   small.train.global_batch_size = small.train.micro_batch_size = 1;
   return small;
 }
 
-/* Both sessions cut the same parameters in the same way, so their pieces are the same, one by one. */
+/* Both setups cut the same parameters in the same way, so their pieces are the same, one by one. */
 static size_t piece_bytes(const StatePiece *p) { return (size_t)(p->n_row * p->n_col) * dtype_size(p->type); }
-static char *take_weights(Session *s, size_t *bytes) {
+static char *take_weights(Setup *s, size_t *bytes) {
   StatePiece *piece;
   size_t at = 0, total = 0;
   int n = state_pieces(s->x, &s->job, s->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
@@ -141,7 +141,7 @@ static char *take_weights(Session *s, size_t *bytes) {
   }
   return *bytes = total, copy;
 }
-static void give_weights(Session *s, const char *copy, size_t bytes) {
+static void give_weights(Setup *s, const char *copy, size_t bytes) {
   StatePiece *piece;
   size_t at = 0;
   int n = state_pieces(s->x, &s->job, s->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
@@ -153,17 +153,17 @@ static void give_weights(Session *s, const char *copy, size_t bytes) {
   CHECK(at == bytes, "%zu bytes of weights where %zu were", at, bytes);
 }
 
-bool sample_trained(Session *trained, Log *log, Err *e) {
+bool sample_trained(Setup *trained, Log *log, Err *e) {
   Arena *a = trained->arena;
   const Config *c = trained->c;
   size_t bytes;
   ArenaMark mark = arena_mark(a);
   char *copy = take_weights(trained, &bytes);
-  session_close(trained);
+  setup_close(trained);
   Config *small = ARENA_NEW(a, Config, 1);
-  Session *s = ARENA_NEW(a, Session, 1);
+  Setup *s = ARENA_NEW(a, Setup, 1);
   *small = sample_config(c);
-  bool ok = session_open(s, trained->world, a, small, 1, e);
+  bool ok = setup_open(s, trained->world, a, small, 1, e);
   if (ok) {
     give_weights(s, copy, bytes);
     SampleArgs args = {
@@ -171,7 +171,7 @@ bool sample_trained(Session *trained, Log *log, Err *e) {
     log_line(log, "the model continues train.sample_prompt:");
     ok = sample_run(s, &args, log, e);
   }
-  session_close(s);
+  setup_close(s);
   arena_release(a, mark);
   return ok;
 }
@@ -179,12 +179,12 @@ bool sample_trained(Session *trained, Log *log, Err *e) {
 bool sample_verb(World *w, Arena *a, const Config *c, const char *resume, const SampleArgs *args, FILE *out, Err *e) {
   Log log;
   WeightsFrom from;
-  Session *s = ARENA_NEW(a, Session, 1);
+  Setup *s = ARENA_NEW(a, Setup, 1);
   Config *small = ARENA_NEW(a, Config, 1);
   *small = sample_config(c);
   log_open(&log, out, world_rank(w) == 0);
   TRY(sample_possible(c, e));
-  bool ok = session_open(s, w, a, small, 1, e) && weights_load(s->x, &s->job, w, resume, &from, e) && sample_run(s, args, &log, e);
-  session_close(s);
+  bool ok = setup_open(s, w, a, small, 1, e) && weights_load(s->x, &s->job, w, resume, &from, e) && sample_run(s, args, &log, e);
+  setup_close(s);
   return ok;
 }

@@ -12,7 +12,7 @@ enum { EVENT_TEXT = 640, COUNTER_TEXT = 256 };
 
 /* ---- collecting ------------------------------------------------------------------------------------------------------------------ */
 /* A buffer is live from its first to its last instruction; states and host memory all the time. */
-static void find_live(Trace *t, const Session *s) {
+static void find_live(Trace *t, const Setup *s) {
   const Step *step = &s->job.train.step;
   t->live = (size_t(*)[N_REGION])arena_alloc(s->arena, (size_t)step->n_ins + 1, sizeof *t->live);
   for (int b = 0; b < step->n_buf; b++) {
@@ -25,13 +25,13 @@ static void find_live(Trace *t, const Session *s) {
     for (int r = 0; r < N_REGION; r++) t->live[i][r] += t->live[i - 1][r];
 }
 
-void trace_open(Trace *t, const Session *s, int64_t n_step) {
+void trace_open(Trace *t, const Setup *s, int64_t n_step) {
   *t = (Trace){.room = n_step * s->job.train.step.n_ins};
   t->event = ARENA_NEW(s->arena, TraceEvent, t->room);
   find_live(t, s);
 }
 
-void trace_clock(Trace *t, Session *s, int which) {
+void trace_clock(Trace *t, Setup *s, int which) {
   comm_barrier(s->world);
   double mine = timer_now(), first = mine;
   comm_bcast(s->world, &first, sizeof first, 0);
@@ -56,7 +56,7 @@ __attribute__((format(printf, 2, 3))) static void put(Text *t, const char *fmt, 
   t->n += (size_t)n;
 }
 
-static void put_names(Text *t, const Trace *tr, const Session *s, int rank) {
+static void put_names(Text *t, const Trace *tr, const Setup *s, int rank) {
   const Mesh *m = &s->job.mesh;
   put(t, "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d (pp %d dp %d cp %d tp %d)\"}},\n", rank, rank,
       mesh_coord(m, rank, AXIS_PP), mesh_coord(m, rank, AXIS_DP), mesh_coord(m, rank, AXIS_CP), mesh_coord(m, rank, AXIS_TP));
@@ -68,7 +68,7 @@ static void put_names(Text *t, const Trace *tr, const Session *s, int rank) {
 }
 
 /* The arrow of a message between pipeline stages: both ends make the same name for it. */
-static void put_arrow(Text *t, const Session *s, const Ins *i, int64_t step, double us, int rank) {
+static void put_arrow(Text *t, const Setup *s, const Ins *i, int64_t step, double us, int rank) {
   int peer = mesh_group_rank(&s->job.mesh, rank, AXIS_BIT(AXIS_PP), i->peer);
   bool sends = i->kind == INS_SEND;
   put(t, "{\"name\":\"message\",\"cat\":\"pipeline\",\"ph\":\"%s\",\"id\":\"%lld.%d.%d.%d\",\"ts\":%.3f,\"pid\":%d,\"tid\":%d},\n",
@@ -81,7 +81,7 @@ static void put_memory(Text *t, const Trace *tr, const TraceEvent *e, double us,
       rank, live[REGION_P], live[REGION_F], live[REGION_W], live[REGION_S], live[REGION_HOST]);
 }
 
-static void put_event(Text *t, const Trace *tr, const Session *s, const TraceEvent *e, double zero, int rank) {
+static void put_event(Text *t, const Trace *tr, const Setup *s, const TraceEvent *e, double zero, int rank) {
   const Step *step = &s->job.train.step;
   const Ins *i = &step->ins[e->ins];
   char name[128], class[128];
@@ -96,7 +96,7 @@ static void put_event(Text *t, const Trace *tr, const Session *s, const TraceEve
   if (e->ins == 0 || memcmp(tr->live[e->ins], tr->live[e->ins - 1], sizeof *tr->live)) put_memory(t, tr, e, us, rank);
 }
 
-static Text format(const Trace *t, Session *s, double zero) {
+static Text format(const Trace *t, Setup *s, double zero) {
   int rank = world_rank(s->world);
   Text text = {.room = (size_t)(t->n + 16) * (EVENT_TEXT + COUNTER_TEXT)};
   text.at = arena_alloc(s->arena, text.room, 1);
@@ -107,7 +107,7 @@ static Text format(const Trace *t, Session *s, double zero) {
 
 /* ---- file ------------------------------------------------------------------------------------------------------------------------ */
 /* Each rank's text in turn; only where there is a file is it written. */
-static void write_all(FILE *f, const Text *mine, Session *s) {
+static void write_all(FILE *f, const Text *mine, Setup *s) {
   for (int rank = 0; rank < world_size(s->world); rank++) {
     size_t n = mine->n;
     comm_bcast(s->world, &n, sizeof n, rank);
@@ -119,7 +119,7 @@ static void write_all(FILE *f, const Text *mine, Session *s) {
   }
 }
 
-bool trace_write(const Trace *t, Session *s, const Log *log, const char *path, Err *e) {
+bool trace_write(const Trace *t, Setup *s, const Log *log, const char *path, Err *e) {
   ArenaMark mark = arena_mark(s->arena);
   FILE *f = NULL;
   bool one_host = world_local_size(s->world) == world_size(s->world);

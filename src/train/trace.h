@@ -3,7 +3,7 @@
 #ifndef ETALON_TRACE_H
 #define ETALON_TRACE_H
 #include "base/log.h"
-#include "train/session.h"
+#include "train/setup.h"
 
 typedef struct TraceEvent { double begin, end; int ins; int64_t step; } TraceEvent;
 typedef struct Trace {
@@ -13,10 +13,10 @@ typedef struct Trace {
 } Trace;
 
 /* Room for n_step steps. */
-void trace_open(Trace *t, const Session *s, int64_t n_step);
+void trace_open(Trace *t, const Setup *s, int64_t n_step);
 /* Collective: before the first traced step, and after the last (which: 0, 1). Between two barriers, so good to some 10 microseconds. */
-void trace_clock(Trace *t, Session *s, int which);
+void trace_clock(Trace *t, Setup *s, int which);
 void trace_add(Trace *t, int64_t step, int ins, double begin, double end);
 /* Collective: the rank whose log speaks writes the events of all ranks to `path`. ERR_CONFIG: it cannot be written. */
-bool trace_write(const Trace *t, Session *s, const Log *log, const char *path, Err *e);
+bool trace_write(const Trace *t, Setup *s, const Log *log, const char *path, Err *e);
 #endif

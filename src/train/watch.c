@@ -29,7 +29,7 @@ static void observe(void *ctx, const Step *s, int ins, double begin, double end)
   if (traces(w, w->it)) trace_add(&w->trace, w->it, ins, begin, end);
 }
 
-bool watch_open(Watch *w, Session *s, Metrics *m, Log *log, int64_t done, Err *e) {
+bool watch_open(Watch *w, Setup *s, Metrics *m, Log *log, int64_t done, Err *e) {
   *w = (Watch){.s = s, .m = m, .log = log, .first = done + 1};
   value_hash_open(&w->values, s);
   if (s->c->train.profile) profile_open(&w->profile, s);

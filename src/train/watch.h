@@ -7,7 +7,7 @@
 #include "train/trace.h"
 
 typedef struct Watch {
-  Session *s; Metrics *m; Log *log;
+  Setup *s; Metrics *m; Log *log;
   int64_t first, it;         /* the iteration that this run begins with; the one that is running */
   TapMux taps;               /* of the step that is about to run */
   ValueHash values;
@@ -18,11 +18,11 @@ typedef struct Watch {
 } Watch;
 
 /* Collective. s, m and log must stay where they are. done: iterations before this run. */
-bool watch_open(Watch *w, Session *s, Metrics *m, Log *log, int64_t done, Err *e);
+bool watch_open(Watch *w, Setup *s, Metrics *m, Log *log, int64_t done, Err *e);
 /* Before and after exec_run of iteration `it`. Collective. */
 bool watch_before(Watch *w, int64_t it, Err *e);
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e);
-/* Collective, after the last step and before the session ends: what is told at the end. */
+/* Collective, after the last step and before the setup is closed: what is told at the end. */
 bool watch_end(Watch *w, Err *e);
 void watch_close(Watch *w);
 #endif

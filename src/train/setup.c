@@ -1,16 +1,16 @@
-#include "train/session.h"
+#include "train/setup.h"
 
 #include <string.h>
 
 #include "gemm.h"
 
-bool session_tokens(TokenFile *f, Arena *a, const Config *c, const char *path, Err *e) {
+bool setup_tokens(TokenFile *f, Arena *a, const Config *c, const char *path, Err *e) {
   static const TokenFormat format[] = {
       [DATA_AUTO] = TOK_AUTO, [DATA_MEGATRON] = TOK_MEGATRON, [DATA_U16] = TOK_U16, [DATA_U32] = TOK_U32, [DATA_TEXT] = TOK_TEXT};
   return token_file_open(f, a, path, format[c->data.format], c->model.vocab_size, e);
 }
 
-static bool open_device(Session *s, Err *e) {
+static bool open_device(Setup *s, Err *e) {
   static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
   const Config *c = s->c;
   return device_open(&s->device, c->device.name, gemm[c->device.gemm], (int)c->device.threads,
@@ -18,7 +18,7 @@ static bool open_device(Session *s, Err *e) {
 }
 
 /* Canonical mode rests on products of 64 rows being row independent: tried on the model's widths before anything is trained. */
-static bool self_test_type(const Session *s, GemmType type, Err *e) {
+static bool self_test_type(const Setup *s, GemmType type, Err *e) {
   const ModelConfig *m = &s->c->model;
   const int64_t width[][2] = {{m->hidden_size, m->hidden_size},
                               {config_ffn_expert(m), m->hidden_size},
@@ -38,7 +38,7 @@ static bool self_test_type(const Session *s, GemmType type, Err *e) {
   return true;
 }
 
-static bool self_test(const Session *s, Err *e) {
+static bool self_test(const Setup *s, Err *e) {
   GemmType type = job_gemm(s->c);
   if (s->c->numerics.mode != NUM_CANONICAL) return true;
   if (type == GEMM_BF16) TRY(self_test_type(s, GEMM_F32, e)); /* routers' */
@@ -46,7 +46,7 @@ static bool self_test(const Session *s, Err *e) {
 }
 
 /* Ranks of other processors or libraries would break the promise silently. */
-static bool same_machine(Session *s, Err *e) {
+static bool same_machine(Setup *s, Err *e) {
   char mine[256] = {0}, first[256];
   snprintf(mine, sizeof mine, "%.100s|%.64s|%.64s", s->device.isa, s->device.gemm_name, s->device.gemm_version);
   memcpy(first, mine, sizeof first);
@@ -59,8 +59,8 @@ static bool same_machine(Session *s, Err *e) {
   return world_agree(s->world, e);
 }
 
-bool session_open(Session *s, World *w, Arena *a, const Config *c, int64_t n_valid_seq, Err *e) {
-  *s = (Session){.world = w, .arena = a, .c = c};
+bool setup_open(Setup *s, World *w, Arena *a, const Config *c, int64_t n_valid_seq, Err *e) {
+  *s = (Setup){.world = w, .arena = a, .c = c};
   if (open_device(s, e)) self_test(s, e);
   TRY(world_agree(w, e));
   TRY(same_machine(s, e));
@@ -72,7 +72,7 @@ bool session_open(Session *s, World *w, Arena *a, const Config *c, int64_t n_val
   return world_agree(w, e);
 }
 
-void session_close(Session *s) {
+void setup_close(Setup *s) {
   exec_close(s->x);
   if (s->device.ops) device_close(&s->device);
   s->x = NULL, s->device.ops = NULL;
