@@ -24,11 +24,11 @@ size_t ckpt_room_bytes(size_t data, int64_t n_piece, int64_t n_tensor) {
   return place_bytes(data, n_piece) + LIST_BYTES * (size_t)(n_piece + n_tensor) + ROOM_BYTES;
 }
 
-/* The data's place comes first and stays, so that its pages are there when the next save needs them. */
+/* The data's place comes first and stays, so that its pages are there when a save needs them. */
 void ckpt_room_open(CkptRoom *r, size_t data, int64_t n_piece, int64_t n_tensor) {
   *r = (CkptRoom){.data = place_bytes(data, n_piece)};
   arena_open(&r->arena, "copy for a checkpoint", ckpt_room_bytes(data, n_piece, n_tensor));
-  arena_alloc(&r->arena, r->data, 1);
+  memset(arena_alloc(&r->arena, r->data, 1), 0, r->data); /* the first save should not wait for its pages */
 }
 
 void ckpt_room_close(CkptRoom *r) { arena_close(&r->arena); }

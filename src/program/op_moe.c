@@ -102,7 +102,7 @@ void exchange_counts_fwd(const OpCall *c) {
   const int32_t *counts = c->in[0];
   int32_t *send = c->work, *plan = c->out[0];
   const TokenView *own = &c->mb->view[VIEW_OWN];
-  memset(send, 0, (size_t)(n_source(d) * block) * sizeof *send);
+  if (block) memset(send, 0, (size_t)(n_source(d) * block) * sizeof *send); /* no windows anywhere: no workspace */
   for (int peer = 0; peer < n_source(d); peer++) {
     int ep = peer / d->n_etp, first = (int)share_begin(d->n_expert, d->n_ep, ep),
         n = (int)share_begin(d->n_expert, d->n_ep, ep + 1) - first;
