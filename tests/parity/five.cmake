@@ -14,3 +14,18 @@ foreach(script five_native five_resume)
   etalon_test(NAME ${script} KIND parity RANKS 2 TIMEOUT 180
     COMMAND ${five_dir}/${script}.sh $<TARGET_FILE:etalon> "${five_mpirun}" ${CMAKE_BINARY_DIR}/parity/${script})
 endforeach()
+# The golden files (FP64, not Etalon's own) over several axes at once; over one rank and few: tests/golden/check.cmake.
+if(TARGET etalon)
+  function(five_golden ranks file)
+    set(sets --set numerics.shards=4)
+    foreach(kv ${ARGN})
+      list(APPEND sets --set ${kv})
+    endforeach()
+    etalon_test(NAME five_golden_${file}_${ranks} KIND golden RANKS ${ranks} TIMEOUT 60
+      COMMAND ${ETALON_MPIRUN} -n ${ranks} $<TARGET_FILE:etalon> check ${CMAKE_SOURCE_DIR}/tests/golden/${file}.h5 ${sets})
+  endfunction()
+  five_golden(8 mixtral layout.tp=2 layout.cp=2 layout.pp=2 layout.ep=2 layout.etp=2 numerics.window=4)
+  five_golden(4 llama-dense layout.tp=2 layout.pp=2 numerics.dtype=fp32)
+  five_golden(6 mixtral-window-raw layout.cp=3 layout.pp=2 layout.etp=3 numerics.window=4)
+  five_golden(4 mixtral-ignored-labels layout.tp=4 layout.ep=2)
+endif()
