@@ -10,8 +10,10 @@ foreach(table five five_corners five_wide)
     COMMAND ${five_dir}/parity.sh $<TARGET_FILE:etalon> "${five_mpirun}" ${five_dir}/${table}.table ${CMAKE_BINARY_DIR}/parity/${table})
 endforeach()
 # Native mode; checkpoints handed from layout to layout.
+set(five_kind_five_native full)
+set(five_kind_five_resume parity)
 foreach(script five_native five_resume)
-  etalon_test(NAME ${script} KIND parity RANKS 2 TIMEOUT 180
+  etalon_test(NAME ${script} KIND ${five_kind_${script}} RANKS 2 TIMEOUT 180
     COMMAND ${five_dir}/${script}.sh $<TARGET_FILE:etalon> "${five_mpirun}" ${CMAKE_BINARY_DIR}/parity/${script})
 endforeach()
 # The golden files (FP64, not Etalon's own) over several axes at once; over one rank and few: tests/golden/check.cmake.
