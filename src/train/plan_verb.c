@@ -5,6 +5,7 @@
 #include "data/data.h"
 #include "train/plan_sim.h"
 #include "train/plan_world.h"
+#include "train/saver.h"
 #include "train/setup.h"
 
 enum { PLAN_SCRATCH_GIB = 64 };
@@ -143,6 +144,14 @@ static const char *class_line(const Job *j, Arena *a, const RankClass *c, Routin
                       f.backward, j->train.step.n_ins, j->train.step.n_buf, c->n > 1 ? alike : "");
 }
 
+/* checkpoint.async: what the planned host memory does not hold. Refused where memory.host_limit is too small for both. */
+static bool copy_line(const Job *j, Arena *a, const char **line, Err *e) {
+  size_t copy;
+  TRY(saver_plan(j, &copy, e));
+  if (copy) *line = arena_printf(a, "%srank %d: %zu more bytes of host memory for the copy of checkpoint.async\n", *line, j->rank, copy);
+  return true;
+}
+
 /* The table, then the lines, then what is largest; the first limit that is broken is the answer. */
 static bool print_classes(const WorldPlan *w, Arena *a, Arena *scratch, const WorldPlanArgs *args, Routing routing, FILE *out, Err *e) {
   const char **line = ARENA_NEW(a, const char *, w->n_class), *largest = "";
@@ -162,7 +171,8 @@ static bool print_classes(const WorldPlan *w, Arena *a, Arena *scratch, const Wo
       largest = arena_printf(a, "most memory on rank %d; largest buffers: %s\n", j.rank, plan_largest_buffers(scratch, step, n_step));
     if (fits)
       fits = plan_check_limits(&j.mem, j.mem.device, j.mem.host, scratch, step, n_step, (size_t)args->c->memory.device_limit,
-                               (size_t)args->c->memory.host_limit, e);
+                               (size_t)args->c->memory.host_limit, e) &&
+             copy_line(&j, a, &line[i], e);
     arena_release(scratch, mark);
   }
   for (int i = 0; i < w->n_class; i++) fputs(line[i], out);
