@@ -164,7 +164,7 @@ static void print_report(const SimReport *r, const SimWorld *s, const WorldPlanA
           routing == ROUTE_BALANCED ? "balanced" : "all-to-one", cost->flops, cost->memory, cost->bandwidth[AXIS_TP],
           cost->bandwidth[AXIS_PP]);
   fprintf(out, "every send meets its receive: %lld calls of groups, %lld messages between stages; bytes agree %s\n", (long long)r->n_call,
-          (long long)r->n_message, r->pairs ? "member by member" : "in sum over the members of each call");
+          (long long)r->n_message, r->pairs ? "member by member" : "in sum over the members of each call, but for shares of parameters");
   fprintf(out, "a step takes %.4g s: %.4g tokens/s, %.1f %% of the ranks' flop/s\n", r->seconds, tokens / r->seconds,
           100 * flops / (r->seconds * cost->flops * s->mesh->world));
   fprintf(out, "%8s %20s %20s %20s %20s\n", "stage", "compute", "transfer", "waits for members", "bubble");

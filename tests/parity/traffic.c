@@ -1,6 +1,7 @@
 /* Bytes and messages that a step sends, by axis set: planned against counted, with no difference, on layouts of every kind. */
 #include "parity/traffic_layouts.h"
 #include "program/op_passes.h"
+#include "train/plan_verb.h"
 #include "unit/train_rig.h"
 
 static Traffic counted(void) {
@@ -58,8 +59,41 @@ static Traffic measure(Rig *r, int which, Traffic *before) {
   return counted();
 }
 
+/* "dp.cp" */
+static AxisSet axes_named(const char *text) {
+  AxisSet axes = 0;
+  for (const char *at = text; *at; at += strcspn(at, "."), at += *at == '.')
+    for (int i = 0; i < N_AXIS; i++)
+      if (strlen(axis_name(i)) == strcspn(at, ".") && !strncmp(at, axis_name(i), strlen(axis_name(i)))) axes |= AXIS_BIT(i);
+  return axes;
+}
+/* What `etalon plan --routing R --rank r` prints is what was planned here. */
+static void assert_printed(const Rig *r, const Traffic *planned, const char *routing, const char *const *sets) {
+  char *text = NULL;
+  size_t size = 0;
+  FILE *f = open_memstream(&text, &size);
+  PlanArgs args = {.world = r->job.mesh.world, .rank = r->job.rank, .routing = routing};
+  Rig again = {0};
+  int n = 0;
+  arena_open(&again.a, "plan", (size_t)1 << 30);
+  RIG_MUST(&again, rig_read(&again, RIG_ODD, args.world, sets));
+  RIG_MUST(&again, plan_verb(&again.a, &again.doc, &args, f, &again.e));
+  fclose(f);
+  for (const char *line = strstr(text, "sends over "); line; line = strstr(line + 1, "sends over "), n++) {
+    char axes[64];
+    unsigned long long bytes, messages;
+    assert_int_equal(sscanf(line, "sends over %63s %llu bytes in %llu messages", axes, &bytes, &messages), 3);
+    CommTraffic want = of_axes(planned, axes_named(axes));
+    assert_int_equal(want.bytes, bytes);
+    assert_int_equal(want.messages, messages);
+  }
+  assert_int_equal(n, planned->n);
+  free(text);
+  arena_close(&again.a);
+}
+
 /* The counts that plan_routed works out are those of the run; the traffic that follows from them too. */
-static void forced(Rig *r, int which, const char *what) {
+static Traffic forced(Rig *r, int which, const char *what) {
   Step *s = which == EXEC_TRAIN ? &r->job.train.step : &r->job.eval.step;
   const Deal *deal = which == EXEC_TRAIN ? &r->job.train.deal : &r->job.eval.deal;
   Routed routed = plan_routed(s, &r->a, deal, (int)r->doc.c.moe.routing);
@@ -73,6 +107,7 @@ static void forced(Rig *r, int which, const char *what) {
     assert_int_equal(exec_rows(r->x, which)[i], routed.n_row[i]);
     assert_memory_equal(rec.routed.plan[i], routed.plan[i], (size_t)plan_width(&s->p->dims) * sizeof(int32_t));
   }
+  return planned;
 }
 
 /* Learned: below the bound, and exactly what the recorded counts say. */
@@ -104,8 +139,11 @@ static void each_layout(const char *routing) {
     snprintf(what, sizeof what, "layout %d, %s", i, routing);
     if (r.doc.c.moe.routing == ROUTE_LEARNED)
       learned(&r, what);
-    else
-      forced(&r, EXEC_TRAIN, what), forced(&r, EXEC_EVAL, what);
+    else {
+      Traffic planned = forced(&r, EXEC_TRAIN, what);
+      assert_printed(&r, &planned, strchr(routing, '=') + 1, sets);
+      forced(&r, EXEC_EVAL, what);
+    }
     rig_close(&r);
   }
 }
