@@ -12,11 +12,11 @@ import random
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-# A model is a configuration, settings for all its runs, and the number of blocks that bounds tp and etp. bf16 has its place here.
+# A model is a configuration, settings for all its runs, and the number of blocks that bounds tp and etp.
 MODELS = {
     'odd': ('spine.yaml', '', 3),
     'tied_fp64': ('spine.yaml', 'model.tie_word_embeddings=true shards=5 numerics.dtype=fp64 ', 5),
-    'window_raw': ('spine.yaml', 'model.sliding_window=5 model.norm_topk_prob=false model.first_k_dense_replace=0 shards=4 ', 4),
+    'window_bf16': ('spine.yaml', 'numerics.dtype=bf16 model.sliding_window=5 model.norm_topk_prob=false model.first_k_dense_replace=0 shards=4 ', 4),
     'kv1_tied': ('spine.yaml', 'model.num_key_value_heads=1 model.tie_word_embeddings=true shards=4 ', 4),
     'masked': ('spine.yaml', 'data.train=docs.u16 data.document_mask=true data.eod_token=0 model.sliding_window=6 shards=4 ', 4),
     'even': ('even.yaml', 'shards=4 ', 4),

@@ -57,8 +57,14 @@ chain model.tie_word_embeddings=true numerics.shards=5 <<'END'
 12 tp=2 pp=3 cp=2 etp=4 mb=3 checkpoint.async=true
 4 tp=4 ep=2 etp=2 mb=5 shard=false
 2 ep=2 mb=1 checkpoint.compress=1
+1 mb=5 shard=false
+END
+# BF16 weights with FP32 masters.
+chain numerics.dtype=bf16 model.tie_word_embeddings=true numerics.shards=4 <<'END'
 6 pp=3 tp=2 ep=2 mb=1
 1 mb=5 shard=false
+12 tp=3 cp=2 pp=2 etp=3 mb=2 sch=zero_bubble
+2 pp=2 mb=3
 END
 chain numerics.dtype=fp64 model.num_key_value_heads=1 numerics.shards=4 model.first_k_dense_replace=2 <<'END'
 2 pp=2 mb=2
