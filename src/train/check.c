@@ -1,5 +1,6 @@
 #include "train/check.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "train/check_tap.h"
@@ -18,7 +19,7 @@ typedef struct Check {
   Device device;
   Job job;
   Exec *x;
-  double tolerance, tolerance_weights, tolerance_norm;
+  const CheckLimits *limit;
   CheckTaps taps;
   CheckQuantity loss, counts, norm, grads, after_step1, ce, norms, after_last;
 } Check;
@@ -107,11 +108,16 @@ static bool check_tensors(Check *k, Err *e) {
   return true;
 }
 
+/* Why these: check.h. */
+static const CheckLimits limit_fp64 = {1e-11, 1e-11, 1e-11, 1e-11, 1e-11, 0, false, false},
+                         limit_fp32 = {2e-5, 2e-5, 2e-5, 5e-5, 2e-4, 0, false, true},
+                         limit_bf16 = {2e-2, 1e-1, 1e-1, 5e-2, 5e-1, (double)INFINITY, true, true};
+
 static CheckQuantity tensors_quantity(const Check *k, const char *name, bool weights) {
   const ParamSet *ps = &k->job.params;
-  bool together = weights && job_dtype(&k->doc.c) != DT_F64;
+  bool together = weights ? k->limit->weights_together : k->limit->gradients_together;
   CheckQuantity q =
-      quantity_new(k->arena, name, ps->n_tensor, together ? JUDGE_TOGETHER : JUDGE_EACH, weights ? k->tolerance_weights : k->tolerance);
+      quantity_new(k->arena, name, ps->n_tensor, together ? JUDGE_TOGETHER : JUDGE_EACH, weights ? k->limit->weight : k->limit->gradient);
   for (int i = 0; i < q.n; i++) {
     const Param *p = params_of_tensor(ps, i);
     q.item[i] = (CheckItem){.name = params_tensor_name(ps, k->arena, i), .size = p->n_out * p->n_in};
@@ -130,18 +136,18 @@ static CheckQuantity scalars_quantity(const Check *k, const char *name, int n, c
 static bool open_quantities(Check *k, Err *e) {
   static const char *const losses[] = {"ce", "aux", "z", "total"};
   int n_step = (int)k->model->steps;
-  k->loss = scalars_quantity(k, "step1/loss", 4, losses, k->tolerance);
-  k->norm = scalars_quantity(k, "step1/grad_norm", 1, NULL, k->tolerance);
-  k->ce = scalars_quantity(k, "train/ce", n_step, NULL, k->tolerance);
-  k->norms = scalars_quantity(k, "train/grad_norm", n_step, NULL, k->tolerance_norm);
+  k->loss = scalars_quantity(k, "step1/loss", 4, losses, k->limit->loss);
+  k->norm = scalars_quantity(k, "step1/grad_norm", 1, NULL, k->limit->loss);
+  k->ce = scalars_quantity(k, "train/ce", n_step, NULL, k->limit->loss);
+  k->norms = scalars_quantity(k, "train/grad_norm", n_step, NULL, k->limit->later_norm);
   k->grads = tensors_quantity(k, "step1/grads", false);
   k->after_step1 = tensors_quantity(k, "after_step1", true);
   k->after_last = tensors_quantity(k, "after_last", true);
   int n_route = 0;
   for (int l = 0; l < k->doc.c.model.num_hidden_layers; l++) n_route += config_layer_is_moe(&k->doc.c.model, l);
-  k->counts = quantity_new(k->arena, "step1/counts", n_route, JUDGE_EQUAL, 0);
+  k->counts = quantity_new(k->arena, "step1/counts", n_route, JUDGE_EQUAL, k->limit->choice);
   k->counts.shared = true;
-  return taps_open(&k->taps, &k->job, k->arena, k->golden, k->tolerance, e);
+  return taps_open(&k->taps, &k->job, k->arena, k->golden, k->limit, e);
 }
 
 static bool check_open(Check *k, const char *const *sets, int n_sets, Err *e) {
@@ -149,10 +155,8 @@ static bool check_open(Check *k, const char *const *sets, int n_sets, Err *e) {
   TRY(world_agree(k->world, e));
   if (check_sizes(k, e) && read_config(k, sets, n_sets, e)) open_device(k, e);
   TRY(world_agree(k->world, e));
-  bool f64 = job_dtype(&k->doc.c) == DT_F64;
-  k->tolerance = f64 ? 1e-11 : 2e-5;
-  k->tolerance_weights = f64 ? 1e-11 : 5e-5;
-  k->tolerance_norm = f64 ? 1e-11 : 2e-4;
+  DType type = job_dtype(&k->doc.c);
+  k->limit = type == DT_F64 ? &limit_fp64 : type == DT_F32 ? &limit_fp32 : &limit_bf16;
   if (job_plan(&k->job, k->arena, &k->doc.c, world_size(k->world), world_rank(k->world), &k->device, 0, e) && check_tensors(k, e))
     open_quantities(k, e);
   TRY(world_agree(k->world, e));

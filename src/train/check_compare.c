@@ -90,7 +90,7 @@ void quantity_print(const CheckQuantity *q, Log *log) {
   const char *verdict = quantity_passes(q) ? "ok" : "FAIL";
   if (q->judge == JUDGE_EQUAL)
     log_line(log, "%-*s %4d  %-*s %9.0f  %9s  %s", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, q->item[worst].name, quantity_error(q, worst),
-             "equal", verdict);
+             isinf(q->tolerance) ? "told" : "equal", verdict);
   else if (q->judge == JUDGE_TOGETHER)
     log_line(log, "%-*s %4d  %-*s %9.2e  %9.0e  %s (worst %.2e: %s)", NAME_COLUMN, q->name, q->n, ITEM_COLUMN, "all tensors together",
              judged_error(q), q->tolerance, verdict, quantity_error(q, worst), q->item[worst].name);

@@ -8,7 +8,7 @@
 typedef enum {
   JUDGE_EACH,       /* relative L2 error of each tensor */
   JUDGE_TOGETHER,   /* of all of them as one vector */
-  JUDGE_EQUAL,      /* integers: the error is the number that differ, and must be 0 */
+  JUDGE_EQUAL,      /* integers: the error is the number that differ, and must be 0, or is only told (tolerance INFINITY) */
   N_JUDGE
 } Judge;
 typedef struct CheckItem { const char *name; int64_t size /* elements */, seen; double diff, ref /* sums of squares */; } CheckItem;
@@ -18,6 +18,13 @@ typedef struct CheckQuantity {
   bool shared;                      /* every rank has seen everything: nothing to add up */
   int n; CheckItem *item;
 } CheckQuantity;
+
+/* Largest errors that pass: losses (and the first gradient norm), values of the forward pass, gradients, weights, gradient norms after
+ * updates, router choices that differ. */
+typedef struct CheckLimits {
+  double loss, value, gradient, weight, later_norm, choice;
+  bool gradients_together, weights_together;
+} CheckLimits;
 
 CheckQuantity quantity_new(Arena *a, const char *name, int n, Judge judge, double tolerance);
 /* One element of item i: what is here and what the file says. */

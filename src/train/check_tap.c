@@ -78,13 +78,13 @@ static bool open_item(CheckTaps *t, const Job *j, Arena *a, Golden *g, int row, 
   return true;
 }
 
-static bool open_row(CheckTaps *t, const Job *j, Arena *a, Golden *g, int row, double tolerance, Err *e) {
+static bool open_row(CheckTaps *t, const Job *j, Arena *a, Golden *g, int row, const CheckLimits *limit, Err *e) {
   const ModelConfig *m = &j->c->model;
   int n = check_tap[row].layered ? 0 : 1;
   for (int l = 0; l < m->num_hidden_layers && check_tap[row].layered; l++) n += row_has_layer(m, row, l);
   if (!n) return true;
   CheckQuantity *q = &t->quantity[t->n++];
-  *q = quantity_new(a, check_tap[row].title, n, check_tap[row].judge, check_tap[row].judge == JUDGE_EQUAL ? 0 : tolerance);
+  *q = quantity_new(a, check_tap[row].title, n, check_tap[row].judge, check_tap[row].judge == JUDGE_EQUAL ? limit->choice : limit->value);
   if (!check_tap[row].layered) return open_item(t, j, a, g, row, -1, q, 0, e);
   int item = 0;
   for (int l = 0; l < m->num_hidden_layers; l++)
@@ -92,10 +92,10 @@ static bool open_row(CheckTaps *t, const Job *j, Arena *a, Golden *g, int row, d
   return true;
 }
 
-bool taps_open(CheckTaps *t, const Job *j, Arena *a, Golden *g, double tolerance, Err *e) {
+bool taps_open(CheckTaps *t, const Job *j, Arena *a, Golden *g, const CheckLimits *limit, Err *e) {
   *t = (CheckTaps){.mb = j->train.mb};
   for (int c = 0; c < j->train.step.n_chunk; c++) t->place[c] = ARENA_NEW(a, TapPlace, j->train.step.chunk[c]->n_val);
-  for (int row = 0; row < CHECK_TAPS; row++) TRY(open_row(t, j, a, g, row, tolerance, e));
+  for (int row = 0; row < CHECK_TAPS; row++) TRY(open_row(t, j, a, g, row, limit, e));
   return true;
 }
 

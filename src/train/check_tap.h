@@ -17,7 +17,7 @@ typedef struct CheckTaps {
 } CheckTaps;
 
 /* Reads what there is to compare with. ERR_CKPT. The CheckTaps must stay where it is. */
-bool taps_open(CheckTaps *t, const Job *j, Arena *a, Golden *g, double tolerance, Err *e);
+bool taps_open(CheckTaps *t, const Job *j, Arena *a, Golden *g, const CheckLimits *limit, Err *e);
 /* An ExecTap; ctx: the CheckTaps. */
 void taps_compare(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row);
 #endif

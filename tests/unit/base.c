@@ -312,8 +312,36 @@ static void clock_moves_forward(void **state) {
   assert_true(timer_unix() > 1.6e9);
 }
 
+static void numbers_of_every_type(void **state) {
+  (void)state;
+  static const struct {
+    double in, out; /* BF16 has 8 significant bits; ties go to the even one */
+  } bf16[] = {{1, 1},
+              {1 + 0x1p-8, 1},
+              {1 + 0x1.8p-8, 1 + 0x1p-7},
+              {1 + 0x3p-8, 1 + 0x1p-6},
+              {-0.1, -0.10009765625},
+              {0x1p-133, 0x1p-133},
+              {3.4e38, (double)INFINITY}};
+  uint64_t room[2];
+  for (size_t i = 0; i < sizeof bf16 / sizeof *bf16; i++) {
+    dtype_put(room, DT_BF16, 1, bf16[i].in);
+    assert_true(dtype_get(room, DT_BF16, 1) == bf16[i].out);
+  }
+  dtype_put(room, DT_BF16, 0, (double)NAN);
+  assert_true(isnan(dtype_get(room, DT_BF16, 0)));
+  static const DType types[] = {DT_F32, DT_F64, DT_I32};
+  for (int i = 0; i < 3; i++) {
+    dtype_put(room, types[i], 1, -1e6);
+    assert_true(dtype_get(room, types[i], 1) == -1e6);
+  }
+  dtype_put(room, DT_F32, 0, 0.1);
+  assert_true(dtype_get(room, DT_F32, 0) == (double)0.1f);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(numbers_of_every_type),
       cmocka_unit_test(philox_gives_published_vectors),
       cmocka_unit_test(every_part_of_the_key_matters),
       cmocka_unit_test(permutation_is_a_bijection),
