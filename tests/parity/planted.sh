@@ -33,7 +33,7 @@ loss_by_tp      | src/program/op_head.c   | s/&c->mb->view\[VIEW_OWN\], c->mb->t
 key_heads       | src/program/op_attention.c | s/for (int t = 0; t < c->p->dims.n_tp; t++) {/for (int t = 0; t < c->p->dims.n_tp \&\& n == 0; t++) {/ | a key head's gradient lacks query heads of other ranks
 embedding_rows  | src/program/op_gather.c | s/for (int i = 0; i < d->n_tp; i++) c->env->k->bits_add/for (int i = 1; i < d->n_tp; i++) c->env->k->bits_add/ | tokens of the first vocabulary shard have no embedding
 weight_pass     | src/program/lower.c     | s/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op)/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, 0, op)/ | a late weight gradient takes another micro-batch's
-stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR) emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) emit(s, INS_GATHER)/ | owners keep their new weights to themselves
+stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR && !l->o->zero3) emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) emit(s, INS_GATHER)/ | owners keep their new weights to themselves
 dense_sum       | src/exec/optimizer.c    | s/^  reduce_scatter(/  if (g != PGROUP_SHARD) reduce_scatter(/                  | dense gradients are not summed over DP and CP
 document_start  | src/exec/exec.c         | s/m->view\[VIEW_SEQ\].doc_start = .*;/m->view[VIEW_SEQ].doc_start = NULL;/           | keys forget where documents begin, in the backward over CP
 END
