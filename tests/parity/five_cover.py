@@ -34,7 +34,7 @@ AXES = {
     'sch': ['1f1b', 'all_forward', 'interleaved', 'zero_bubble'],
     'chunks': [1, 2, 3],
     'mb': [1, 2, 3, 5],
-    'shard': ['true', 'false'],
+    'shard': ['true', 'false', 'parameters'],
     'dev': ['cpu', 'cpu-lag'],
     'guard': ['false', 'true'],
 }
@@ -72,7 +72,10 @@ def pairs(c):
 
 
 def finish(c, rng):
-    return {**c, **{a: rng.choice(AXES[a]) for a in ('shard', 'dev', 'guard')}}
+    c = {**c, **{a: rng.choice(AXES[a]) for a in ('shard', 'dev', 'guard')}}
+    if c['shard'] == 'parameters' and c['pp'] > 1 and 'tie_word' in MODELS[c['model']][1]:
+        c['shard'] = 'true'  # stages that share an embedding keep it whole
+    return c
 
 
 def wanted(most):
@@ -82,9 +85,8 @@ def wanted(most):
         found |= pairs(c)
     switches = ('shard', 'dev', 'guard')
     single = {(a, v) for p in found for a, v in ((p[0], p[1]), (p[2], p[3]))}
-    for s, v in itertools.product(switches, ('true', 'false', 'cpu', 'cpu-lag')):
-        if v in AXES[s]:
-            found |= {(a, x, s, v) for a, x in single}
+    for s in switches:
+        found |= {(a, x, s, v) for a, x in single for v in AXES[s]}
     for s, t in itertools.combinations(switches, 2):
         found |= {(s, v, t, w) for v in AXES[s] for w in AXES[t]}
     return found
@@ -108,7 +110,7 @@ def cover(most, rng):
 def line(c):
     words = [f'{a}={c[a]}' for a in ('tp', 'cp', 'pp', 'ep', 'etp', 'chunks') if c[a] != 1]
     words += [f'mb={c["mb"]}', f'sch={c["sch"]}']
-    words += [w for w, on in (('shard=false', c['shard'] == 'false'), ('dev=cpu-lag', c['dev'] == 'cpu-lag'), ('guard=true', c['guard'] == 'true')) if on]
+    words += [w for w, on in (('shard=false', c['shard'] == 'false'), ('optimizer.shard_parameters=true', c['shard'] == 'parameters'), ('dev=cpu-lag', c['dev'] == 'cpu-lag'), ('guard=true', c['guard'] == 'true')) if on]
     return f'{ranks(c)} ' + ' '.join(words)
 
 
@@ -138,7 +140,7 @@ def read(name):
                 continue
             kv = dict(w.split('=') for w in word[1:])
             c = {'model': model, **{a: int(kv.get(a, 1)) for a in ('tp', 'cp', 'pp')}, 'dp': 1, **{a: int(kv.get(a, 1)) for a in ('ep', 'etp')},
-                 'sch': kv.get('sch', '1f1b'), 'chunks': int(kv.get('chunks', 1)), 'mb': int(kv['mb']), 'shard': kv.get('shard', 'true'),
+                 'sch': kv.get('sch', '1f1b'), 'chunks': int(kv.get('chunks', 1)), 'mb': int(kv['mb']), 'shard': 'parameters' if 'optimizer.shard_parameters' in kv else kv.get('shard', 'true'),
                  'dev': kv.get('dev', 'cpu'), 'guard': kv.get('guard', 'false')}
             c['dp'] = int(word[0]) // ranks(c)
             yield c
