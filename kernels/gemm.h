@@ -1,8 +1,8 @@
 /* Matrix products for the CPU kernels: C[M,N] = op(A) op(B) (+ C), row-major, through one provider chosen at start-up.
  * Static shapes: a provider may build something per shape (`gemm_prepare`, before step 1); a call with a shape that was not announced is
- * a bug. Every call runs on the calling thread; callers run many at once. Which kernel does a shape depends on the shape alone: oneDNN does
- * dense FP32 and BF16 products with untransposed A, the plain kernel all others (weight gradients, FP64) and everything under provider
- * "plain".                                                                                                                         */
+ * a bug. Every call runs on the calling thread; callers run many at once. Which kernel does a shape depends on the shape and on the processor: oneDNN
+ * does dense products with untransposed A in FP32 and, where there are tiles (AMX), in BF16; the plain kernel does all others (weight
+ * gradients, FP64) and everything under provider "plain".                                                                         */
 #ifndef ETALON_GEMM_H
 #define ETALON_GEMM_H
 #include <stdbool.h>

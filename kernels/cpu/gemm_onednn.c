@@ -1,6 +1,7 @@
 /* oneDNN as a provider of FP32 and BF16 products: one matmul primitive per shape with the caller's scratchpad, and per thread the memory objects
  * that a call points at its data. A primitive is built and run as if the machine had one core, so its bits don't depend on who calls it.
- * Left to the plain kernel: FP64, strided matrices (oneDNN would allocate buffers in the call) and A^T (no faster, and slower to build). */
+ * Left to the plain kernel: FP64, strided matrices (oneDNN would allocate buffers in the call), A^T (no faster, and slower to build), and BF16 on
+ * processors without tiles (AMX): their BF16 instructions are half as fast as widening to FP32. */
 #include "gemm_provider.h"
 #include <dnnl.h>
 #include <omp.h>
@@ -124,8 +125,10 @@ static bool make_product(Onednn *o, GemmPool *pool, const GemmShape *s, GemmPlan
   return ok;
 }
 
+static bool has_tiles(void) { return dnnl_get_effective_cpu_isa() == dnnl_cpu_isa_avx512_core_amx; }
+
 static bool onednn_prepare(void *self, GemmPool *pool, const GemmShape *s, GemmPlan *plan) {
-  if (s->type == GEMM_F64 || s->trans_a) return false;
+  if (s->type == GEMM_F64 || s->trans_a || (s->type == GEMM_BF16 && !has_tiles())) return false;
   int threads = omp_get_max_threads();
   omp_set_num_threads(1);
   bool ok = make_product(self, pool, s, plan);

@@ -195,9 +195,9 @@ static const DeviceOps cpu_ops = {cpu_alloc, cpu_release, cpu_copy, cpu_record, 
 #define ISA_BIT(name, text) ((__builtin_cpu_supports(name) ? 1 : 0) ? text : "")
 static void isa_text(char *out, size_t size) {
   __builtin_cpu_init();
-  snprintf(out, size, ISA_NAME "%s%s%s%s%s%s%s%s", ISA_BIT("avx2", " avx2"), ISA_BIT("fma", " fma"), ISA_BIT("avx512f", " avx512f"),
+  snprintf(out, size, ISA_NAME "%s%s%s%s%s%s%s%s%s", ISA_BIT("avx2", " avx2"), ISA_BIT("fma", " fma"), ISA_BIT("avx512f", " avx512f"),
            ISA_BIT("avx512dq", ",dq"), ISA_BIT("avx512bw", ",bw"), ISA_BIT("avx512vl", ",vl"), ISA_BIT("avx512vnni", ",vnni"),
-           ISA_BIT("avx512bf16", ",bf16"));
+           ISA_BIT("avx512bf16", ",bf16"), ISA_BIT("amx-bf16", " amx"));
 }
 #elif defined(__aarch64__)
 static void isa_text(char *out, size_t size) { snprintf(out, size, "aarch64"); }
