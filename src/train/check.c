@@ -113,6 +113,8 @@ static const CheckLimits limit_fp64 = {1e-11, 1e-11, 1e-11, 1e-11, 1e-11, 0, fal
                          limit_fp32 = {2e-5, 2e-5, 2e-5, 5e-5, 2e-4, 0, false, true},
                          limit_bf16 = {2e-2, 1e-1, 1e-1, 5e-2, 5e-1, (double)INFINITY, true, true};
 
+#define GRADIENT_FLOOR 1e-3
+
 static CheckQuantity tensors_quantity(const Check *k, const char *name, bool weights) {
   const ParamSet *ps = &k->job.params;
   bool together = weights ? k->limit->weights_together : k->limit->gradients_together;
@@ -141,6 +143,7 @@ static bool open_quantities(Check *k, Err *e) {
   k->ce = scalars_quantity(k, "train/ce", n_step, NULL, k->limit->loss);
   k->norms = scalars_quantity(k, "train/grad_norm", n_step, NULL, k->limit->later_norm);
   k->grads = tensors_quantity(k, "step1/grads", false);
+  k->grads.floor = GRADIENT_FLOOR;
   k->after_step1 = tensors_quantity(k, "after_step1", true);
   k->after_last = tensors_quantity(k, "after_last", true);
   int n_route = 0;

@@ -7,9 +7,9 @@
 
 #include "base/arena.h"
 #include "comm/comm.h"
-/* Collective. sets: "a.b=value", on top of the file's config and of fp64, windows of 4 tokens (or those the
- * file names), guard mode. Rank 0 prints to `out` an
- * error per gradient, then a table. Errors are relative, L2; where the file has zero, zero is wanted. Tolerances: fp64 1e-11 for
+/* Collective. sets: "a.b=value", on top of the file's config and of fp64, windows of 4 tokens (or those the file names), guard mode. Rank 0
+ * prints to `out` an error per gradient, then a table. Errors are relative, L2; where the file has zero, zero is wanted. A gradient's error is
+ * relative to a thousandth of all gradients' root mean square at least: what is smaller is rounding of zeros. Tolerances: fp64 1e-11 for
  * everything; fp32 2e-5, but 5e-5 for weights, judged as one vector (Adam's first updates are about lr * sign(g)), and 2e-4 for gradient
  * norms after updates (the second opinion of tests/golden moves by up to 1e-4 when noise of 3e-7 is added to its gradients). bf16, whose
  * rounding error is 2e-3: losses 2e-2, values and gradients (as one vector) 1e-1, weights (as one vector) 5e-2, norms after updates 5e-1;

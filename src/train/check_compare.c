@@ -53,9 +53,15 @@ static double relative(double diff, double ref) {
   return diff == 0 ? 0 : ref > 0 ? sqrt(diff) / sqrt(ref) : diff > 0 ? (double)INFINITY : diff;
 }
 
+static double floor_of(const CheckQuantity *q, const CheckItem *t) {
+  double ref = 0, size = 0;
+  for (int i = 0; i < q->n && q->floor > 0; i++) ref += q->item[i].ref, size += (double)q->item[i].size;
+  return size > 0 ? q->floor * q->floor * ref / size * (double)t->size : 0;
+}
+
 double quantity_error(const CheckQuantity *q, int i) {
   const CheckItem *t = &q->item[i];
-  return q->judge == JUDGE_EQUAL ? t->diff : relative(t->diff, t->ref);
+  return q->judge == JUDGE_EQUAL ? t->diff : relative(t->diff, fmax(t->ref, floor_of(q, t)));
 }
 
 static int worst_item(const CheckQuantity *q) {

@@ -14,6 +14,8 @@ typedef enum {
 typedef struct CheckItem { const char *name; int64_t size /* elements */, seen; double diff, ref /* sums of squares */; } CheckItem;
 typedef struct CheckQuantity {
   const char *name; Judge judge; double tolerance;
+  double floor;                     /* an item is compared as if its root mean square were at least this share of that of all items: a gradient that is zero
+                                     * by its formula (of a router that always chooses all) is rounding in the file */
   bool lists;                       /* the table shows a line per tensor too */
   bool shared;                      /* every rank has seen everything: nothing to add up */
   int n; CheckItem *item;
@@ -32,7 +34,7 @@ void quantity_add(CheckQuantity *q, int i, double here, double golden);
 /* Collective. Adds the ranks' sums in rank order, so the result is the same on every rank and every time. CHECK: each element was seen
  * exactly once. */
 void quantity_combine(CheckQuantity *q, World *w, Arena *a);
-double quantity_error(const CheckQuantity *q, int i);       /* INFINITY where the file has zero and we do not */
+double quantity_error(const CheckQuantity *q, int i);       /* INFINITY where the file has zero and we do not, without a floor */
 bool   quantity_passes(const CheckQuantity *q);
 void   quantity_print_header(Log *log);
 void   quantity_print(const CheckQuantity *q, Log *log);

@@ -28,6 +28,7 @@ if(TARGET etalon)
   check_golden(2 mixtral-ignored-labels numerics.mode=native layout.ep=2)
   check_golden(1 mixtral-top1 numerics.dtype=fp32 train.micro_batch_size=2)          # batch 3: a short last micro-batch
   check_golden(3 mixtral-top1 layout.ep=3)
+  check_golden(2 mixtral-top1-no-aux layout.cp=2 numerics.window=16)                 # the router's gradient is zero by its formula
   check_golden(2 mixtral-unclipped train.micro_batch_size=2)
   check_golden(4 mixtral-unclipped layout.ep=4 numerics.shards=3)                    # six experts on four ranks
   check_golden(1 mixtral-window-raw numerics.shards=3 numerics.window=1)
