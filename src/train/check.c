@@ -5,6 +5,7 @@
 
 #include "train/check_tap.h"
 #include "train/feed.h"
+#include "train/lr.h"
 #include "train/metrics.h"
 #include "train/state.h"
 
@@ -288,13 +289,7 @@ static bool run_step(Check *k, int64_t step, StepResult *r, Err *e) {
   const Config *c = &k->doc.c;
   load_batch(k, step, e);
   TRY(world_agree(k->world, e));
-  UpdateArgs u = {.lr = c->optimizer.lr,
-                  .beta1 = c->optimizer.adam_beta1,
-                  .beta2 = c->optimizer.adam_beta2,
-                  .eps = c->optimizer.adam_eps,
-                  .weight_decay = c->optimizer.weight_decay,
-                  .clip_grad = c->optimizer.clip_grad,
-                  .t = step};
+  UpdateArgs u = update_args(c, c->optimizer.lr, step);
   exec_set_tap(k->x, step == 1 ? taps_compare : NULL, &k->taps);
   exec_run(k->x, EXEC_TRAIN, &u, r);
   if (r->fault)

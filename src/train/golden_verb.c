@@ -5,6 +5,7 @@
 #include "ckpt/golden_write.h"
 #include "train/collect.h"
 #include "train/feed.h"
+#include "train/lr.h"
 #include "train/metrics.h"
 #include "train/setup.h"
 #include "train/state.h"
@@ -207,13 +208,7 @@ static bool run_step(GoldenRun *g, int64_t step, Err *e) {
   const Config *c = g->c;
   StepResult r;
   TRY(feed(g, step, e));
-  UpdateArgs u = {.lr = c->optimizer.lr,
-                  .beta1 = c->optimizer.adam_beta1,
-                  .beta2 = c->optimizer.adam_beta2,
-                  .eps = c->optimizer.adam_eps,
-                  .weight_decay = c->optimizer.weight_decay,
-                  .clip_grad = c->optimizer.clip_grad,
-                  .t = step};
+  UpdateArgs u = update_args(c, c->optimizer.lr, step);
   exec_set_tap(g->s.x, step == 1 ? collect_tap : NULL, &g->values);
   exec_run(g->s.x, EXEC_TRAIN, &u, &r);
   if (r.fault)

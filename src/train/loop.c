@@ -125,13 +125,7 @@ static bool train_step(Trainer *t, Err *e) {
   pulse_doing(world_pulse(t->world), "reading data");
   fault_at(world_fault(t->world), FAULT_TRAIN_STEP, NULL);
   TRY(fill_batch(t, e));
-  UpdateArgs u = {.lr = lr_at(c, it),
-                  .beta1 = c->optimizer.adam_beta1,
-                  .beta2 = c->optimizer.adam_beta2,
-                  .eps = c->optimizer.adam_eps,
-                  .weight_decay = c->optimizer.weight_decay,
-                  .clip_grad = c->optimizer.clip_grad,
-                  .t = it};
+  UpdateArgs u = update_args(c, lr_at(c, it), it);
   StepResult r;
   TRY(watch_before(&t->watch, it, e));
   exec_run(t->s.x, EXEC_TRAIN, &u, &r);

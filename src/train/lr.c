@@ -21,3 +21,13 @@ double lr_at(const Config *c, int64_t it) {
   if (it >= end) return low;
   return low + (lr - low) * decay[c->optimizer.lr_decay_style](c, (double)(it - warm), (double)(end - warm));
 }
+
+UpdateArgs update_args(const Config *c, double lr, int64_t t) {
+  return (UpdateArgs){.lr = lr,
+                      .beta1 = c->optimizer.adam_beta1,
+                      .beta2 = c->optimizer.adam_beta2,
+                      .eps = c->optimizer.adam_eps,
+                      .weight_decay = c->optimizer.weight_decay,
+                      .clip_grad = c->optimizer.clip_grad,
+                      .t = t};
+}

@@ -10,6 +10,7 @@
 
 #include "ckpt/h5util.h"
 #include "unit/ckpt_model.h"
+#include "unit/collective.h"
 
 typedef struct Fixture {
   World *w;
@@ -20,22 +21,6 @@ typedef struct Fixture {
   size_t n;
   int64_t offset[2][MODEL_TENSORS]; /* of each tensor's data: weights, moments */
 } Fixture;
-
-#define WANT(f, cond, ...)                                                                                                                 \
-  do {                                                                                                                                     \
-    if (!(cond) && (f)->bad.code == ERR_NONE) {                                                                                            \
-      err_set(&(f)->bad, ERR_MISMATCH, __VA_ARGS__);                                                                                       \
-      err_wrap(&(f)->bad, "rank %d, line %d: %s", world_rank((f)->w), __LINE__, #cond);                                                    \
-    }                                                                                                                                      \
-  } while (0)
-
-static void settle(Fixture *f) {
-  bool fine = world_agree(f->w, &f->bad);
-  char text[ERR_TEXT];
-  memcpy(text, f->bad.text, sizeof text);
-  f->bad = (Err){0};
-  if (!fine) fail_msg("%s", text);
-}
 
 static void write_copy(Fixture *f, const unsigned char *bytes, size_t n) {
   comm_barrier(f->w);
@@ -81,7 +66,7 @@ static void test_flipped_bit_names_its_tensor(void **s) {
         free(text);
       }
     }
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_cut_short(void **s) {
@@ -91,7 +76,7 @@ static void test_cut_short(void **s) {
     write_copy(f, f->bytes, cut[i]);
     REFUSED(f, "", cut[i] < 8 ? "no HDF5 signature" : "cut short");
   }
-  settle(f);
+  SETTLE(f);
 }
 
 /* Any byte of the file may flip: an error or, in gaps that hold nothing, none; tensors never pass. */
@@ -121,7 +106,7 @@ static void test_any_byte(void **s) {
     fclose(out);
     WANT(f, n_bad > n_try / 2, "%d of %d flips found", n_bad, n_try);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_not_ours(void **s) {
@@ -137,7 +122,7 @@ static void test_not_ours(void **s) {
   if (world_rank(f->w) == 0) unlink(f->copy);
   comm_barrier(f->w);
   REFUSED(f, "", "No such file");
-  settle(f);
+  SETTLE(f);
 }
 
 typedef void Edit(hid_t file);
@@ -201,7 +186,7 @@ static void test_edited(void **s) {
   EDITED(f, edit_dims, "/weights/model.norm.weight has 2 dims", "needs 1");
   EDITED(f, edit_type, "/weights/model.norm.weight is of type f64", "needs f32");
   EDITED(f, edit_lying_type, "/weights/model.norm.weight cannot be read", "");
-  settle(f);
+  SETTLE(f);
 }
 
 /* The number of tensors is stored, so that a lost one shows without the model at hand. */
@@ -214,7 +199,7 @@ static void test_verify_counts(void **s) {
     WANT(f, !ckpt_verify(&f->a, f->copy, out, &e) && strstr(e.text, "23 tensors are there, 24 were saved"), "%s", e.text);
     fclose(out);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 static void latest_refused(Fixture *f, const char *text, const char *want) {
@@ -243,7 +228,7 @@ static void test_latest(void **s) {
   char *file;
   Err e = {0};
   WANT(f, !ckpt_read_meta(&f->a, f->dir, &m, &file, &e) && strstr(e.text, "has a file `latest`"), "%s", e.text);
-  settle(f);
+  SETTLE(f);
 }
 
 static void prepare(Fixture *f) {

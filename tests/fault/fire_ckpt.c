@@ -11,6 +11,7 @@
 
 #include "ckpt/h5util.h"
 #include "unit/ckpt_model.h"
+#include "unit/collective.h"
 
 enum { BIG_ROWS = 9000, BIG_COLS = 67 };
 typedef struct Fixture {
@@ -19,22 +20,6 @@ typedef struct Fixture {
   Err bad;
   char *dir;
 } Fixture;
-
-#define WANT(f, cond, ...)                                                                                                                 \
-  do {                                                                                                                                     \
-    if (!(cond) && (f)->bad.code == ERR_NONE) {                                                                                            \
-      err_set(&(f)->bad, ERR_MISMATCH, __VA_ARGS__);                                                                                       \
-      err_wrap(&(f)->bad, "rank %d, line %d: %s", world_rank((f)->w), __LINE__, #cond);                                                    \
-    }                                                                                                                                      \
-  } while (0)
-
-static void settle(Fixture *f) {
-  bool fine = world_agree(f->w, &f->bad);
-  char text[ERR_TEXT];
-  memcpy(text, f->bad.text, sizeof text);
-  f->bad = (Err){0};
-  if (!fine) fail_msg("%s", text);
-}
 
 /* The tensors of ckpt_model.h and one of several chunks, easy to compress; its rows are dealt in runs of 100 to the owners. */
 typedef struct Model {
@@ -118,7 +103,7 @@ static void test_background_has_the_same_bytes(void **s) {
     same_files(f, arena_printf(&f->a, "%s/now/step_00000001.h5", f->dir), arena_printf(&f->a, "%s/behind/step_00000001.h5", f->dir),
                __LINE__);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_background_failure_is_heard(void **s) {
@@ -133,7 +118,7 @@ static void test_background_failure_is_heard(void **s) {
     WANT(f, access(arena_printf(&f->a, "%s/step_00000002.h5.part", dir), F_OK) != 0, "%s: a leftover", spec[i]);
   }
   fault_arm(world_fault(f->w), NULL, 0, &f->bad);
-  settle(f);
+  SETTLE(f);
 }
 
 static bool load(Fixture *f, const char *path, int n_owner, CkptMeta *meta, char **note, Err *e) {
@@ -170,7 +155,7 @@ static void test_compressed(void **s) {
     WANT(f, ckpt_verify(&f->a, x, out, &e), "%s", e.text);
     fclose(out);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 /* Changes the byte in the middle, or cuts the file off there: it lies in the data of the large tensor. */
@@ -217,7 +202,7 @@ static void newest_good(Fixture *f, int compress) {
        !load(f, dir, 3, &meta, &note, &e) && e.code == ERR_CKPT && strstr(e.text, "no checkpoint in it is whole") &&
            strstr(e.text, file[1]),
        "%s", e.text);
-  settle(f);
+  SETTLE(f);
 }
 static void test_newest_good(void **s) { newest_good(*s, 0); }
 static void test_newest_good_compressed(void **s) { newest_good(*s, 1); }
@@ -231,7 +216,7 @@ static void test_other_model_is_not_passed_over(void **s) {
   WANT(f, save(f, dir, 8, 3, 0, &e), "%s", e.text);
   WANT(f, model_save(f->w, &f->a, dir, &meta, 3, 1, 0, &e), "%s", e.text);
   WANT(f, !load(f, dir, 3, &meta, &note, &e) && strstr(e.text, "another model") && strstr(e.text, "step_00000009.h5"), "%s", e.text);
-  settle(f);
+  SETTLE(f);
 }
 
 int main(int argc, char **argv) {

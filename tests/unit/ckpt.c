@@ -10,6 +10,7 @@
 
 #include "ckpt/h5util.h"
 #include "unit/ckpt_model.h"
+#include "unit/collective.h"
 
 typedef struct Fixture {
   World *w;
@@ -17,23 +18,6 @@ typedef struct Fixture {
   Err bad;
   const char *dir;
 } Fixture;
-
-/* Keeps the first complaint; settle makes it everybody's. */
-#define WANT(f, cond, ...)                                                                                                                 \
-  do {                                                                                                                                     \
-    if (!(cond) && (f)->bad.code == ERR_NONE) {                                                                                            \
-      err_set(&(f)->bad, ERR_MISMATCH, __VA_ARGS__);                                                                                       \
-      err_wrap(&(f)->bad, "rank %d, line %d: %s", world_rank((f)->w), __LINE__, #cond);                                                    \
-    }                                                                                                                                      \
-  } while (0)
-
-static void settle(Fixture *f) {
-  bool fine = world_agree(f->w, &f->bad);
-  char text[ERR_TEXT];
-  memcpy(text, f->bad.text, sizeof text);
-  f->bad = (Err){0};
-  if (!fine) fail_msg("%s", text);
-}
 
 static char *read_file(Arena *a, const char *path, size_t *n) {
   FILE *f = fopen(path, "rb");
@@ -71,7 +55,7 @@ static void test_any_deal_to_any_deal(void **s) {
     WANT(f, first && bytes && n == n_first && memcmp(bytes, first, n) == 0, "file of %d owners", save);
     comm_barrier(f->w);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_meta_and_latest(void **s) {
@@ -92,7 +76,7 @@ static void test_meta_and_latest(void **s) {
            strcmp(got.gemm, m.gemm) == 0,
        "texts");
   WANT(f, access(arena_printf(&f->a, "%s.part", file), F_OK) != 0, "part left");
-  settle(f);
+  SETTLE(f);
 }
 
 static bool exists(Fixture *f, const char *dir, int step) { return access(arena_printf(&f->a, "%s/step_%08d.h5", dir, step), F_OK) == 0; }
@@ -112,7 +96,7 @@ static void test_keep_last(void **s) {
     WANT(f, ckpt_read_meta(&f->a, dir, &got, &file, &e) && got.step == steps[i] && got.consumed_samples == (int64_t)i, "%s", e.text);
   }
   WANT(f, !exists(f, dir, 5) && !exists(f, dir, 10) && exists(f, dir, 15) && exists(f, dir, 20) && exists(f, dir, 100000000), "files");
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_hash_in_pieces(void **s) {
@@ -133,7 +117,7 @@ static void test_hash_in_pieces(void **s) {
       H5Dclose(d);
     }
   H5Fclose(file);
-  settle(f);
+  SETTLE(f);
 }
 
 typedef bool Verb(Arena *a, const char *path, FILE *out, Err *e);
@@ -175,7 +159,7 @@ static void test_list_show_verify(void **s) {
     char *verify = verb_output(f, ckpt_verify, dir, &e);
     WANT(f, strstr(verify, "all hashes right") && e.code == ERR_NONE, "%s%s", verify, e.text);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 static Fixture fixture; /* opened in main: MPI starts once a process */

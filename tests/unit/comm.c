@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "comm/reduce.h"
+#include "unit/collective.h"
 
 typedef struct Fixture {
   World *w;
@@ -20,19 +21,6 @@ typedef struct Fixture {
   Sketch sketch;
   uint64_t planned;
 } Fixture;
-
-#define WANT(f, cond)                                                                                                                      \
-  do {                                                                                                                                     \
-    if (!(cond)) err_set(&(f)->bad, ERR_MISMATCH, "rank %d, line %d: %s", world_rank((f)->w), __LINE__, #cond);                            \
-  } while (0)
-
-static void settle(Fixture *f) {
-  if (world_agree(f->w, &f->bad)) return;
-  char text[ERR_TEXT];
-  memcpy(text, f->bad.text, sizeof text);
-  f->bad = (Err){0};
-  fail_msg("%s", text);
-}
 
 static uint64_t draw(uint64_t stream, int64_t i) {
   return rng_u64((RngKey){.seed = 7, .stream = stream, .purpose = RNG_TEST}, (uint64_t)i);
@@ -107,7 +95,7 @@ static void test_groups(void **s) {
     }
   }
   set_mesh(f, 1, world_size(f->w), 1, 1, 1, 1);
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_allreduce(void **s) {
@@ -138,7 +126,7 @@ static void test_allreduce(void **s) {
       WANT(f, x[sizes[k]] == 0 && y[sizes[k]] == 0);
       arena_release(&f->a, mark);
     }
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_alltoall(void **s) {
@@ -159,7 +147,7 @@ static void test_alltoall(void **s) {
         WANT(f, y[(size_t)from * b + i] == (unsigned char)draw((uint64_t)from, (int64_t)((size_t)rank * b + i)));
     arena_release(&f->a, mark);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 /* Ascending cuts of total: some shares empty. */
@@ -188,7 +176,7 @@ static void test_allgather(void **s) {
     WANT(f, x[total] == 0);
     arena_release(&f->a, mark);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 /* Magnitudes spread so far that the order of additions shows in the bits. */
@@ -243,7 +231,7 @@ static void test_reduce_scatter(void **s) {
   uint64_t shown = (uint64_t)order_shows;
   comm_allreduce_u64(f->w, AXES_WORLD, &shown, 1);
   WANT(f, n == 2 ? shown == 0 : shown > 1000);
-  settle(f);
+  SETTLE(f);
 }
 
 /* Segment lists of the pair (a, b), the same on both sides. */
@@ -300,7 +288,7 @@ static void test_exchange_rows(void **s) {
     for (size_t i = 0; i < row_bytes; i++) WANT(f, y[(size_t)rows_in * row_bytes + i] == 0);
     arena_release(&f->a, mark);
   }
-  settle(f);
+  SETTLE(f);
 }
 
 static void test_agree_and_bcast(void **s) {
@@ -325,7 +313,7 @@ static void test_agree_and_bcast(void **s) {
   WANT(f, world_local_size(f->w) == n);
   WANT(f, strlen(world_library(f->w)) > 3);
   comm_barrier(f->w);
-  settle(f);
+  SETTLE(f);
 }
 
 /* Traffic of a group of one stays empty, that of two sets is kept apart. */
@@ -343,7 +331,7 @@ static void test_traffic_by_set(void **s) {
   comm_allreduce_u64(f->w, AXIS_BIT(AXIS_EP), x, 3);
   WANT(f, x[1] == 2 * (uint64_t)n * (uint64_t)n);
   WANT(f, sent(f, AXIS_BIT(AXIS_EP)) - ep == 24 * (uint64_t)(n - 1));
-  settle(f);
+  SETTLE(f);
 }
 
 static Fixture fixture; /* opened in main: MPI starts once a process */
