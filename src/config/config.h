@@ -17,6 +17,7 @@ typedef enum { AUX_SEQUENCE, AUX_GLOBAL } AuxScope;
 typedef enum { DECAY_CONSTANT, DECAY_LINEAR, DECAY_COSINE, DECAY_WSD } LrDecay;
 typedef enum { NONFINITE_STOP, NONFINITE_SKIP } OnNonfinite;
 typedef enum { DATA_AUTO, DATA_MEGATRON, DATA_U16, DATA_U32, DATA_TEXT } DataFormat;
+typedef enum { CP_COMM_ALLGATHER, CP_COMM_A2A } CpCommType;
 typedef enum { GEMM_AUTO, GEMM_ONEDNN, GEMM_PLAIN } GemmProvider;
 typedef enum { SCHED_1F1B, SCHED_ALL_FORWARD, SCHED_INTERLEAVED, SCHED_ZERO_BUBBLE } ScheduleKind;
 
@@ -34,7 +35,7 @@ typedef struct Config {
   ModelConfig model;
   struct { Routing routing; AuxScope aux_scope; double zipf_exponent; char *record, *replay; } moe;
   struct { NumericsMode mode; ComputeDType dtype; int64_t window, shards; } numerics;
-  struct { int64_t dp /* 0: world / (tp pp cp) */, tp, pp, ep, etp, cp, chunks /* virtual stages on a rank */; char *pp_layers; } layout;
+  struct { int64_t dp /* 0: world / (tp pp cp) */, tp, pp, ep, etp, cp, chunks /* virtual stages on a rank */; char *pp_layers; CpCommType cp_comm_type; } layout;
   struct { char *train, *valid; DataFormat format; int64_t seq_length; bool shuffle, document_mask; int64_t eod_token /* -1: none */; } data;      /* paths: text, .bin prefix or file */
   struct { int64_t global_batch_size, micro_batch_size /* sequences */, train_iters, seed, eval_interval /* 0: at the end only */;
            double max_minutes /* 0: none */, hang_seconds /* 0: no watchdog */; char *stop_file; int64_t replica_check_interval; bool profile;

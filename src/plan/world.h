@@ -7,7 +7,8 @@
 /* The ranks of one pipeline stage (all stages alike) by what they are given: equal `given` means equal programs on equal stages. `tokens` is the part of it that
  * is dealt: tokens and windows of every micro-batch. Rank = stage x n + place. */
 typedef struct Places { int n; uint64_t *given, *tokens; } Places;
-Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert);
+/* heads_dealt: CP ranks have heads of their own (all-to-all), not windows alone. */
+Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert, bool heads_dealt);
 
 /* For a known routing, by place: equal numbers, equal bytes and messages in every exchange of rows. */
 uint64_t *world_routing(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k);

@@ -57,8 +57,10 @@ ValId op_rmsnorm(Program *p, const char *name, ValId x /* [T, H] */, ValId gain 
  * are on other ranks. plan: NO_VAL, or the counts that group x's rows by expert. */
 ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan);
 ValId op_rope(Program *p, const char *name, ValId x /* [Ttp, heads D] */, double theta, int64_t head_dim);
-/* Keys and values that this rank's query heads need and does not have (heads of other TP ranks, windows of other CP ranks) are fetched. */
-ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int64_t head_dim, int64_t window);  /* -> like q */
+/* Queries meet keys that they do not have here (windows of other CP ranks, heads of other TP ranks) in one of these ways: keys and values of whole sequences are
+ * fetched; or windows of all heads become whole sequences of some heads and go back (DeepSpeed-Ulysses, Jacobs et al. 2023). */
+typedef enum { CP_ALLGATHER, CP_ALLTOALL, N_CP_COMM } CpComm;
+ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int64_t head_dim, int64_t window, CpComm comm);  /* -> like q */
 ValId op_swiglu(Program *p, const char *name, ValId gate, ValId up, ValId row_weight /* [R] or NO_VAL */);
 ValId op_add(Program *p, const char *name, ValId a, ValId b);
 /* Sequence parallelism (Korthikanti et al. 2022). Groups of one: nothing is built, out[i] = x. */

@@ -16,7 +16,7 @@ const OpDesc op_desc[N_OP] = {
     [OP_ROPE] = {.name = "rope", .run = {rope_fwd, rope_dx}},
     [OP_ATTENTION] = {.name = "attention",
                       .x_in = 7,
-                      .x_out = 1 | 2 | 4 | 8,
+                      .x_out = 31,
                       .run = {attention_fwd, attention_dx},
                       .flops = attention_flops,
                       .work = attention_work,

@@ -46,7 +46,7 @@ typedef union OpAttr {              /* typed by the op's kind */
   struct { double eps; } norm;
   struct { bool grouped, wide; } linear;  /* grouped: rows by expert, in[2] is the plan value; wide: a product of reals */
   struct { double theta; } rope;
-  struct { Shards q, kv /* key heads that are read */, kv_own; int64_t head_dim, window; double scale; } attention;
+  struct { Shards q_own, kv_own /* heads of the inputs */, q, kv /* heads that this rank's kernels work on */; int64_t head_dim, window; double scale; int exchange; } attention;
   struct { RouteArgs args; int stat; double aux_coef, z_coef; } route;      /* stat: first stat word */
   struct { bool bits; } reduce;     /* rows of zero bits elsewhere: summed as integers */
 } OpAttr;

@@ -41,7 +41,8 @@ bool world_plan(WorldPlan *w, Arena *a, Arena *scratch, const WorldPlanArgs *arg
   Job j;
   TRY(job_declare(&j, scratch, args->c, args->world, 0, args->device, args->n_valid, e));
   const Deal *deal[2] = {&j.train.deal, &j.eval.deal};
-  Places p = world_places(a, &j.mesh, deal, j.has_eval ? 2 : 1, (int)args->c->model.num_local_experts);
+  Places p = world_places(a, &j.mesh, deal, j.has_eval ? 2 : 1, (int)args->c->model.num_local_experts,
+                          args->c->layout.cp_comm_type == CP_COMM_A2A);
   *w = (WorldPlan){
       .mesh = j.mesh, .deal = j.train.deal, .class_of = ARENA_NEW(a, int, args->world), .cls = ARENA_NEW(a, RankClass, args->world)};
   arena_release(scratch, mark);

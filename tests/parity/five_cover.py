@@ -27,6 +27,7 @@ AXES = {
     'model': list(MODELS),
     'tp': [1, 2, 3, 4],
     'cp': [1, 2, 3],
+    'comm': ['allgather', 'a2a'],
     'pp': [1, 2, 3],
     'dp': [1, 2, 3],
     'ep': [1, 2, 3, 4],
@@ -45,7 +46,7 @@ tokens docs.u16 6 200
 '''
 SHORT = {'tp': 'layout.tp', 'cp': 'layout.cp', 'pp': 'layout.pp', 'ep': 'layout.ep', 'etp': 'layout.etp', 'chunks': 'layout.chunks',
          'mb': 'train.micro_batch_size', 'sch': 'schedule.name', 'shard': 'optimizer.shard', 'dev': 'device.name',
-         'guard': 'memory.guard', 'shards': 'numerics.shards'}
+         'guard': 'memory.guard', 'shards': 'numerics.shards', 'comm': 'layout.cp_comm_type'}
 
 
 def ranks(c):
@@ -56,11 +57,11 @@ def valid(c, most):
     blocks = MODELS[c['model']][2]
     stage = ranks(c) // c['pp']
     return (ranks(c) <= most and c['tp'] <= blocks and c['etp'] <= blocks and stage % (c['ep'] * c['etp']) == 0
-            and (c['chunks'] == 1 or (c['sch'] == 'interleaved' and c['pp'] > 1)))
+            and (c['comm'] == 'allgather' or c['cp'] > 1) and (c['chunks'] == 1 or (c['sch'] == 'interleaved' and c['pp'] > 1)))
 
 
 def layouts(most):
-    layout = ['model', 'tp', 'cp', 'pp', 'dp', 'ep', 'etp', 'sch', 'chunks', 'mb']
+    layout = ['model', 'tp', 'cp', 'comm', 'pp', 'dp', 'ep', 'etp', 'sch', 'chunks', 'mb']
     for values in itertools.product(*(AXES[a] for a in layout)):
         c = dict(zip(layout, values))
         if valid(c, most):
@@ -110,7 +111,7 @@ def cover(most, rng):
 def line(c):
     words = [f'{a}={c[a]}' for a in ('tp', 'cp', 'pp', 'ep', 'etp', 'chunks') if c[a] != 1]
     words += [f'mb={c["mb"]}', f'sch={c["sch"]}']
-    words += [w for w, on in (('shard=false', c['shard'] == 'false'), ('optimizer.shard_parameters=true', c['shard'] == 'parameters'), ('dev=cpu-lag', c['dev'] == 'cpu-lag'), ('guard=true', c['guard'] == 'true')) if on]
+    words += [w for w, on in (('comm=a2a', c['comm'] == 'a2a'), ('shard=false', c['shard'] == 'false'), ('optimizer.shard_parameters=true', c['shard'] == 'parameters'), ('dev=cpu-lag', c['dev'] == 'cpu-lag'), ('guard=true', c['guard'] == 'true')) if on]
     return f'{ranks(c)} ' + ' '.join(words)
 
 
@@ -139,7 +140,7 @@ def read(name):
             if not word or not word[0].isdigit():
                 continue
             kv = dict(w.split('=') for w in word[1:])
-            c = {'model': model, **{a: int(kv.get(a, 1)) for a in ('tp', 'cp', 'pp')}, 'dp': 1, **{a: int(kv.get(a, 1)) for a in ('ep', 'etp')},
+            c = {'model': model, 'tp': int(kv.get('tp', 1)), 'cp': int(kv.get('cp', 1)), 'comm': kv.get('comm', 'allgather'), 'pp': int(kv.get('pp', 1)), 'dp': 1, **{a: int(kv.get(a, 1)) for a in ('ep', 'etp')},
                  'sch': kv.get('sch', '1f1b'), 'chunks': int(kv.get('chunks', 1)), 'mb': int(kv['mb']), 'shard': 'parameters' if 'optimizer.shard_parameters' in kv else kv.get('shard', 'true'),
                  'dev': kv.get('dev', 'cpu'), 'guard': kv.get('guard', 'false')}
             c['dp'] = int(word[0]) // ranks(c)

@@ -30,7 +30,8 @@ mirror_weight   | src/program/lower.c     | s/if (l->o->tied_stages) emit(s, INS
 norm_twice      | src/exec/optimizer.c    | s/ \&\& x->self\[g\] == 0; k++/; k++/                                           | every replica counts in the gradient norm
 labels_by_tp    | src/exec/optimizer.c    | s/comm_allreduce_u64(x->o.world, AXES_TOKENS, &count, 1)/comm_allreduce_u64(x->o.world, AXES_TOKENS | AXIS_BIT(AXIS_TP), \&count, 1)/ | labels count once for each TP rank
 loss_by_tp      | src/program/op_head.c   | s/&c->mb->view\[VIEW_OWN\], c->mb->tp_row\[d->tp_self\]/\&c->mb->view[VIEW_TP], 0/ | losses count once for each TP rank
-key_heads       | src/program/op_attention.c | s/for (int t = 0; t < c->p->dims.n_tp; t++) {/for (int t = 0; t < c->p->dims.n_tp \&\& n == 0; t++) {/ | a key head's gradient lacks query heads of other ranks
+key_heads       | src/program/attn_gather.c | s/for (int t = 0; t < c->p->dims.n_tp; t++) {/for (int t = 0; t < c->p->dims.n_tp \&\& n == 0; t++) {/ | a key head's gradient lacks query heads of other ranks
+dealt_heads     | src/program/attn_a2a.c  | s/(i - mine.first) \* mb->view\[VIEW_SEQ\].n_token + g->seq_row/(i - mine.first) * mb->view[VIEW_SEQ].n_token + g->tp_row/ | windows lie at other places of a sequence after the all-to-all
 embedding_rows  | src/program/op_gather.c | s/for (int i = 0; i < d->n_tp; i++) c->env->k->bits_add/for (int i = 1; i < d->n_tp; i++) c->env->k->bits_add/ | tokens of the first vocabulary shard have no embedding
 weight_pass     | src/program/lower.c     | s/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op)/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, 0, op)/ | a late weight gradient takes another micro-batch's
 stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR && !l->o->zero3) emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) emit(s, INS_GATHER)/ | owners keep their new weights to themselves

@@ -9,6 +9,7 @@ static const struct { int ranks; const char *set[LAYOUT_SETS]; } layout[] = {
     {2, {"layout.ep=2"}},
     {2, {"layout.tp=2"}},
     {2, {"layout.cp=2"}},
+    {2, {"layout.cp=2", "layout.cp_comm_type=a2a"}},
     {2, {"layout.pp=2"}},
     {2, {"layout.tp=2", "layout.etp=2"}},
     {2, {"layout.pp=2", "model.tie_word_embeddings=true", "schedule.name=zero_bubble"}},
@@ -16,6 +17,7 @@ static const struct { int ranks; const char *set[LAYOUT_SETS]; } layout[] = {
     {2, {"optimizer.shard_parameters=true"}},
     {3, {"layout.tp=3", "layout.ep=3"}},
     {3, {"layout.cp=3", "optimizer.shard=false"}},
+    {3, {"layout.cp=3", "layout.cp_comm_type=a2a", "layout.ep=3", "numerics.dtype=bf16"}},
     {4, {"layout.tp=2", "layout.ep=2", "layout.etp=2"}},
     {4, {"layout.pp=2", "layout.cp=2", "layout.ep=2"}},
     {4, {"layout.pp=2", "layout.chunks=2", "schedule.name=interleaved", "layout.etp=2"}},
@@ -23,8 +25,10 @@ static const struct { int ranks; const char *set[LAYOUT_SETS]; } layout[] = {
     {4, {"layout.ep=4", "schedule.name=all_forward", "moe.aux_scope=global"}},
     {4, {"layout.tp=2", "layout.ep=2", "optimizer.shard_parameters=true"}},
     {6, {"layout.tp=3", "layout.cp=2", "layout.ep=3", "layout.etp=2"}},
+    {6, {"layout.tp=3", "layout.cp=2", "layout.ep=3", "layout.cp_comm_type=a2a"}},
     {8, {"layout.pp=2", "layout.tp=2", "layout.ep=4", "model.tie_word_embeddings=true"}},
     {8, {"layout.tp=2", "layout.cp=2", "layout.etp=2", "layout.ep=2"}},
+    {8, {"layout.tp=2", "layout.cp=4", "layout.ep=2", "layout.cp_comm_type=a2a"}},
 };
 enum { N_LAYOUT = sizeof layout / sizeof *layout };
 
