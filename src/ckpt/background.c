@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "ckpt/h5util.h"
 #include "ckpt/save.h"
 
@@ -17,8 +18,7 @@ struct CkptTask {
 };
 
 enum { LINE = 64 };
-static size_t align_up(size_t n) { return (n + LINE - 1) / LINE * LINE; }
-static size_t place_bytes(size_t data, int64_t n_piece) { return align_up(data) + LINE * (size_t)n_piece; }
+static size_t place_bytes(size_t data, int64_t n_piece) { return align_up(data, LINE) + LINE * (size_t)n_piece; }
 
 size_t ckpt_room_bytes(size_t data, int64_t n_piece, int64_t n_tensor) {
   return place_bytes(data, n_piece) + LIST_BYTES * (size_t)(n_piece + n_tensor) + ROOM_BYTES;
@@ -39,7 +39,7 @@ static void copy_pieces(Save *s, const CkptSet *set, CkptRoom *room) {
     CkptPiece *piece = ARENA_NEW(s->scratch, CkptPiece, set[i].n_piece);
     for (int k = 0; k < set[i].n_piece; k++) {
       const CkptPiece *p = &set[i].piece[k];
-      size_t bytes = (size_t)(p->n_row * p->n_col) * dtype_size(set[i].tensor[p->tensor].dtype), n = align_up(bytes);
+      size_t bytes = (size_t)(p->n_row * p->n_col) * dtype_size(set[i].tensor[p->tensor].dtype), n = align_up(bytes, LINE);
       CHECK(at + n <= room->data, "a checkpoint's copy has room for %zu bytes", room->data);
       piece[k] = *p;
       piece[k].data = room->arena.base + at;
@@ -67,7 +67,7 @@ static void part_start(CkptTask *t, SavePart part) {
 CkptTask *ckpt_task_begin(World *w, CkptRoom *room, const char *dir, const CkptMeta *m, const CkptSet *set, int n_set,
                           const CkptPolicy *p) {
   CHECK(p->compress == 0, "compressed checkpoints are not written in the background");
-  arena_release(&room->arena, align_up(room->data));
+  arena_release(&room->arena, align_up(room->data, LINE));
   CkptTask *t = ARENA_NEW(&room->arena, CkptTask, 1);
   fault_at(world_fault(w), FAULT_CKPT_COPY, NULL);
   save_open(&t->save, w, &room->arena, dir, m, set, n_set, p);

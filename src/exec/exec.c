@@ -258,19 +258,22 @@ void exec_owned(const Exec *x, ParamGroupId g, int64_t *lo, int64_t *hi) {
   *hi = x->bound[g][x->self[g] + 1];
 }
 
-const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_t n, void *scratch) {
-  static const StateKind kind[] = {
-      [VIEW_WEIGHT] = STATE_WEIGHT, [VIEW_GRAD] = STATE_ACCUM, [VIEW_M] = STATE_M, [VIEW_V] = STATE_V, [VIEW_MASTER] = STATE_MASTER};
+const void *exec_view(Exec *x, ParamGroupId g, TensorView v, int64_t flat, int64_t n, void *scratch) {
+  static const StateKind kind[] = {[TENSOR_WEIGHT] = STATE_WEIGHT,
+                                   [TENSOR_GRAD] = STATE_ACCUM,
+                                   [TENSOR_M] = STATE_M,
+                                   [TENSOR_V] = STATE_V,
+                                   [TENSOR_MASTER] = STATE_MASTER};
   const Step *s = any_step(x);
-  if (v == VIEW_MASTER && weight_type(&s->p->num, g) == s->p->num.real) v = VIEW_WEIGHT;
+  if (v == TENSOR_MASTER && weight_type(&s->p->num, g) == s->p->num.real) v = TENSOR_WEIGHT;
   const char *base = exec_state(x, g, kind[v]);
-  if (v == VIEW_GRAD) {
+  if (v == TENSOR_GRAD) {
     const char *acc = base + (size_t)(flat - (x->o.zero3 ? x->bound[g][x->self[g]] : 0)) * (s->p->num.exact ? sizeof(uint64_t) : x->real);
     x->k->grad_finish(&x->env.kctx, scratch, acc, s->p->num.exact, s->p->num.shift, (double)x->result.n_valid, n);
     return scratch;
   }
-  bool share = v == VIEW_WEIGHT ? x->o.zero3 && g != PGROUP_MIRROR : x->o.zero1;
-  return base + (size_t)(flat - (share ? x->bound[g][x->self[g]] : 0)) * (v == VIEW_WEIGHT ? exec_weight_size(x, g) : x->real);
+  bool share = v == TENSOR_WEIGHT ? x->o.zero3 && g != PGROUP_MIRROR : x->o.zero1;
+  return base + (size_t)(flat - (share ? x->bound[g][x->self[g]] : 0)) * (v == TENSOR_WEIGHT ? exec_weight_size(x, g) : x->real);
 }
 
 size_t exec_touched(const Exec *x, Region r) {

@@ -57,13 +57,13 @@ void exec_set_replay(Exec *x, const uint16_t *const *layer);
 void exec_set_observer(Exec *x, ExecObserver *observer, void *ctx);      /* NULL: none */
 
 /* Parameters and optimizer state. A state's array is flat (params.h): weights and accumulators whole (in shares where zero3), moments from the first owned element on. */
-typedef enum { VIEW_WEIGHT, VIEW_GRAD, VIEW_M, VIEW_V, VIEW_MASTER /* the weight itself where it is not rounded */ } StateView;
+typedef enum { TENSOR_WEIGHT, TENSOR_GRAD, TENSOR_M, TENSOR_V, TENSOR_MASTER /* the weight itself where it is not rounded */, N_TENSOR_VIEW } TensorView;
 void *exec_state(Exec *x, ParamGroupId g, StateKind k);
 /* Elements of group g that this rank owns: [lo, hi). */
 void  exec_owned(const Exec *x, ParamGroupId g, int64_t *lo, int64_t *hi);
-/* The elements [flat, flat + n) of group g, weights of their type (weight_type), all else real: a pointer into state, or for VIEW_GRAD a conversion into `scratch` (n reals). Gradients are those of the
+/* The elements [flat, flat + n) of group g, weights of their type (weight_type), all else real: a pointer into state, or for TENSOR_GRAD a conversion into `scratch` (n reals). Gradients are those of the
  * last training step, divided by N_valid, before clipping; owned elements only (also for moments and masters). */
-const void *exec_view(Exec *x, ParamGroupId g, StateView v, int64_t flat, int64_t n, void *scratch);
+const void *exec_view(Exec *x, ParamGroupId g, TensorView v, int64_t flat, int64_t n, void *scratch);
 
 /* Memory really touched since exec_open, in whole lines of 64 bytes of region r. */
 size_t exec_touched(const Exec *x, Region r);

@@ -157,7 +157,7 @@ typedef struct NormWork {
 static void norm_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t flat, int64_t n, void *ctx) {
   (void)seg;
   NormWork *w = ctx;
-  const void *grad = exec_view(x, g, VIEW_GRAD, flat, n, w->grad);
+  const void *grad = exec_view(x, g, TENSOR_GRAD, flat, n, w->grad);
   x->k->norm_blocks(&x->env.kctx, w->block[g] + flat / NORM_BLOCK, grad, n);
 }
 
@@ -199,12 +199,12 @@ static void update_chunk(Exec *x, const ParamSeg *seg, ParamGroupId g, int64_t f
                 .correction1 = 1 - pow(u->beta1, (double)u->t),
                 .correction2 = 1 - pow(u->beta2, (double)u->t),
                 .clip = x->norm_clip};
-  const void *grad = exec_view(x, g, VIEW_GRAD, flat, n, ctx);
-  void *state[VIEW_MASTER + 1];
-  for (StateView k = VIEW_WEIGHT; k <= VIEW_MASTER; k++)
-    if (k != VIEW_GRAD) state[k] = (void *)(uintptr_t)exec_view(x, g, k, flat, n, NULL);
-  x->k->adamw(&x->env.kctx, state[VIEW_MASTER], state[VIEW_M], state[VIEW_V], grad, n, &a);
-  if (state[VIEW_MASTER] != state[VIEW_WEIGHT]) x->k->narrow(&x->env.kctx, state[VIEW_WEIGHT], state[VIEW_MASTER], n);
+  const void *grad = exec_view(x, g, TENSOR_GRAD, flat, n, ctx);
+  void *state[N_TENSOR_VIEW];
+  for (TensorView k = TENSOR_WEIGHT; k <= TENSOR_MASTER; k++)
+    if (k != TENSOR_GRAD) state[k] = (void *)(uintptr_t)exec_view(x, g, k, flat, n, NULL);
+  x->k->adamw(&x->env.kctx, state[TENSOR_MASTER], state[TENSOR_M], state[TENSOR_V], grad, n, &a);
+  if (state[TENSOR_MASTER] != state[TENSOR_WEIGHT]) x->k->narrow(&x->env.kctx, state[TENSOR_WEIGHT], state[TENSOR_MASTER], n);
 }
 
 /* Nothing moves when a gradient is not finite, or when no label counts. */

@@ -18,7 +18,6 @@ static Shards cut(const Declare *d, Axis axis, int64_t units, int64_t unit) {
   Shards s = {.n = (int)n, .units = units, .unit = unit};
   return shards_of(&s, d->ps->mesh->size[axis], mesh_coord(d->ps->mesh, d->ps->rank, axis));
 }
-static Shards whole(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 
 static int matrix(const Declare *d, int layer, const char *name, const char *hf, ParamKind kind, int64_t n_out, int64_t n_in, CutDim dim,
                   Shards s) {
@@ -44,7 +43,7 @@ static int gain(const Declare *d, const char *name, const char *hf, int64_t H) {
                                    .n_out = 1,
                                    .n_in = H,
                                    .n_dim = 1,
-                                   .cut = whole(1),
+                                   .cut = shards_uncut(1),
                                    .n_use = 1,
                                    .elsewhere = d->elsewhere});
 }
@@ -82,8 +81,8 @@ static void declare_layer(const Declare *d, int layer, LayerParams *l) {
   if (config_layer_is_moe(m, layer)) {
     int64_t F = config_ffn_expert(m);
     Shards f = cut(d, AXIS_ETP, F, 1);
-    l->router =
-        matrix(d, layer, "router", "block_sparse_moe.gate", PARAM_ROUTER, m->num_local_experts, H, CUT_OUT, whole(m->num_local_experts));
+    l->router = matrix(d, layer, "router", "block_sparse_moe.gate", PARAM_ROUTER, m->num_local_experts, H, CUT_OUT,
+                       shards_uncut(m->num_local_experts));
     l->gate = expert_matrix(d, layer, "w1", F, H, CUT_OUT, f);
     l->up = expert_matrix(d, layer, "w3", F, H, CUT_OUT, f);
     l->down = expert_matrix(d, layer, "w2", H, F, CUT_IN, f);

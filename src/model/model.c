@@ -95,7 +95,7 @@ static ValId stage_input(const Build *b, const StageSpan *span) {
     p->tokens = program_input(p, "tokens", DT_I32, ROWS_TP, 1);
     return op_reduce(p, "embed.out", op_embed(p, "embed", p->tokens, program_param(p, b->mp->embed)));
   }
-  return p->recv = program_act(p, "stage.in", ROWS_TOKEN, b->c->model.hidden_size, (Shards){1, 0, 1, b->c->model.hidden_size, 1});
+  return p->recv = program_act(p, "stage.in", ROWS_TOKEN, b->c->model.hidden_size, shards_uncut(b->c->model.hidden_size));
 }
 
 static void build_decoder(const Build *b, const StageSpan *span) {

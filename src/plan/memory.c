@@ -3,10 +3,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "base/err.h"
 #include "plan/plan.h"
 
-static size_t line_up(size_t n) { return (n + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE; }
+static size_t line_up(size_t n) { return align_up(n, PLAN_LINE); }
 
 static int larger_first(const void *a, const void *b) {
   const Buf *x = *(Buf *const *)a, *y = *(Buf *const *)b;

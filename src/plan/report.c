@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/align.h"
 #include "plan/plan.h"
 
 const char *region_name(Region r) {
@@ -62,7 +63,7 @@ static int sum_labels(const Step *s, Region r, int ins, LabelSum *sum) {
     int k = 0;
     while (k < n && strcmp(sum[k].label, label_class(x))) k++;
     if (k == n) sum[n++] = (LabelSum){.label = label_class(x)};
-    sum[k].bytes += (x->bytes + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+    sum[k].bytes += align_up(x->bytes, PLAN_LINE);
     sum[k].n++;
   }
   qsort(sum, (size_t)n, sizeof *sum, by_bytes);

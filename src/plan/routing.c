@@ -15,7 +15,7 @@ int64_t plan_window_rows(int routing, int n_expert, int top_k, int64_t first, in
 
 /* received [most windows of a member][most experts + 1] */
 static void count_source(const Dims *d, const TokenView *t, int routing, int32_t *received) {
-  int most = plan_experts_max(d);
+  int most = counts_experts(d);
   for (int w = 0; w < t->n_window; w++) {
     int64_t n = t->window_start[w + 1] - t->window_start[w];
     int32_t *row = received + w * (most + 1);
@@ -38,8 +38,8 @@ static void count_forced(const Program *p, const Deal *deal, int routing, int mb
   for (int k = 0; k < n; k++) {
     ArenaMark mark = arena_mark(p->arena);
     TokenView own = deal_view(deal, p->arena, deal_place(p->mesh, mesh_group_rank(p->mesh, p->rank, experts, k)), mb, VIEW_OWN);
-    count_source(d, &own, routing, plan + (plan_received(d, plan, k, 0) - plan));
-    if (k == self) count_sent(d, &own, routing, plan + (plan_sent(d, plan) - plan));
+    count_source(d, &own, routing, plan + (counts_received(d, plan, k, 0) - plan));
+    if (k == self) count_sent(d, &own, routing, plan + (counts_sent(d, plan) - plan));
     arena_release(p->arena, mark);
   }
 }
@@ -51,9 +51,9 @@ static void count_bound(const Program *p, const Deal *deal, int mb, int32_t *pla
   AxisSet experts = AXIS_BIT(AXIS_EP) | AXIS_BIT(AXIS_ETP);
   int n = mesh_group_size(p->mesh, experts), self = mesh_group_self(p->mesh, p->rank, experts);
   int away = smaller(d->top_k, d->n_expert - d->n_expert_here), home = d->top_k - away;
-  int32_t *sent = plan + (plan_sent(d, plan) - plan);
+  int32_t *sent = plan + (counts_sent(d, plan) - plan);
   for (int k = 0; k < n; k++) {
-    int32_t *row = plan + (plan_received(d, plan, k, 0) - plan);
+    int32_t *row = plan + (counts_received(d, plan, k, 0) - plan);
     int32_t tokens = (int32_t)deal_count(deal, deal_place(p->mesh, mesh_group_rank(p->mesh, p->rank, experts, k)), mb, VIEW_OWN).n_token;
     for (int e = 0; e < smaller(k == self ? home : d->top_k, d->n_expert_here); e++) row[e] = tokens;
     for (int e = 0; e < d->n_expert && k == self; e++) {
@@ -68,15 +68,15 @@ static void count_bound(const Program *p, const Deal *deal, int mb, int32_t *pla
 static void count_ones(const Program *p, int32_t *plan) {
   const Dims *d = &p->dims;
   for (int k = 0; k < d->n_ep * d->n_etp; k++)
-    for (int e = 0; e < d->n_expert_here; e++) plan[plan_received(d, plan, k, 0) - plan + e] = 1;
-  for (int e = 0; e < d->n_expert; e++) plan[plan_sent(d, plan) - plan + e] = 1;
+    for (int e = 0; e < d->n_expert_here; e++) plan[counts_received(d, plan, k, 0) - plan + e] = 1;
+  for (int e = 0; e < d->n_expert; e++) plan[counts_sent(d, plan) - plan + e] = 1;
 }
 
 Routed plan_routed(const Step *s, Arena *a, const Deal *deal, int routing) {
   const Program *p = s->p;
   Routed r = {.n_row = ARENA_NEW(a, int64_t, s->n_guard + 1), .plan = ARENA_NEW(a, const int32_t *, s->n_guard + 1)};
   for (int mb = 0; mb < s->n_mb && s->n_plan; mb++) {
-    int32_t *plan = ARENA_NEW(a, int32_t, plan_width(&p->dims));
+    int32_t *plan = ARENA_NEW(a, int32_t, counts_width(&p->dims));
     bool known = plan_routing_known(routing);
     if (known)
       count_forced(p, deal, routing, mb, plan);

@@ -1,5 +1,6 @@
 #include "plan/world.h"
 
+#include "base/align.h"
 #include "base/hash.h"
 
 static uint64_t fold(uint64_t key, uint64_t x) { return hash_mix((key ^ x) + 0x9e3779b97f4a7c15u); }
@@ -148,7 +149,7 @@ size_t world_state_bytes(const ParamSet *ps, int rank, const Numerics *num, cons
   for (int g = 0; g < N_PGROUP; g++) {
     size_t bytes[N_STATE];
     step_state_bytes(ps, rank, g, num, o->zero1, o->zero3, bytes);
-    for (int k = 0; k < N_STATE; k++) sum += (bytes[k] + PLAN_LINE - 1) / PLAN_LINE * PLAN_LINE;
+    for (int k = 0; k < N_STATE; k++) sum += align_up(bytes[k], PLAN_LINE);
   }
   return sum;
 }

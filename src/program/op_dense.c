@@ -6,11 +6,10 @@ static const Shards *cut_of(const OpCall *c, ValId v) { return &c->p->val[v].cut
 static int64_t width_of(const OpCall *c, ValId v) { return c->p->val[v].width; }
 static int64_t rows_of(const OpCall *c, ValId v) { return value_rows(c->p, v, c->mb, c->n_row); }
 static const TokenView *view_of(const OpCall *c, ValId v) { return value_view(c->p, v, c->mb); }
-static Shards uncut(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 
 ValId op_embed(Program *p, const char *name, ValId tokens, ValId w) {
   int64_t H = program_param_of(p, w)->n_in;
-  ValId x = program_act(p, name, ROWS_TP, H, uncut(H));
+  ValId x = program_act(p, name, ROWS_TP, H, shards_uncut(H));
   program_op(p, OP_EMBED, name, (ValId[]){tokens, w}, 2, &x, 1);
   if (p->dims.n_tp > 1) p->val[x].layout.partial = AXIS_BIT(AXIS_TP);
   return x;
@@ -26,8 +25,8 @@ void embed_dw(const OpCall *c) {
 
 ValId op_rmsnorm(Program *p, const char *name, ValId x, ValId gain, double eps) {
   int64_t H = p->val[x].width;
-  ValId out[2] = {program_act(p, name, p->val[x].rows, H, uncut(H)),
-                  program_act(p, arena_printf(p->arena, "%s.rstd", name), p->val[x].rows, 1, uncut(1))};
+  ValId out[2] = {program_act(p, name, p->val[x].rows, H, shards_uncut(H)),
+                  program_act(p, arena_printf(p->arena, "%s.rstd", name), p->val[x].rows, 1, shards_uncut(1))};
   p->val[out[1]].floor = true;
   value_types(p, out[0], p->num.act, p->num.real);
   value_types(p, out[1], p->num.real, p->num.real);

@@ -5,8 +5,7 @@
 #include "base/err.h"
 #include "program/op_passes.h"
 
-enum { TP = AXIS_BIT(AXIS_TP), ALIGN = 64 };
-static size_t align_up(size_t n) { return (n + ALIGN - 1) / ALIGN * ALIGN; }
+enum { TP = AXIS_BIT(AXIS_TP) };
 
 /* Rows of the TP view that member i owns, for every plane: what it is sent. */
 static int plane_sends(const OpCall *c, int n_plane, RowSeg *seg) {
@@ -46,7 +45,7 @@ static void merge_planes(const OpCall *c, const Kernels *to, const Shards *block
   int64_t own = c->mb->view[VIEW_OWN].n_token;
   size_t row_bytes = (size_t)width * c->env->k->real_size;
   Planes x = planes_open(
-      c, blocks, (RowSeg *)((char *)work + align_up((size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes)));
+      c, blocks, (RowSeg *)((char *)work + work_align((size_t)plane_bound(blocks, d->n_tp) * (size_t)d->n_token[VIEW_OWN] * row_bytes)));
   const void *plane[PLANES_MAX];
   for (int k = 0; k < x.n_recv; k++) plane[k] = (const char *)work + (size_t)(k * own) * row_bytes;
   comm_exchange_rows(c->env->world, TP, planes, x.send, x.n_send, work, x.recv, x.n_recv, row_bytes);
@@ -75,7 +74,7 @@ static size_t merge_work(const Dims *d, const Shards *blocks, int64_t width, siz
   size_t planes = (size_t)plane_bound(blocks, d->n_tp), rows = (size_t)d->n_token[VIEW_OWN];
   TreeNode node[TREE_ROOTS];
   size_t sends = (size_t)(shard_roots(blocks, node) * d->n_tp);
-  return align_up(planes * rows * (size_t)width * real) + align_up((planes + sends) * sizeof(RowSeg)) + rows * (size_t)width * real;
+  return work_align(planes * rows * (size_t)width * real) + work_align((planes + sends) * sizeof(RowSeg)) + rows * (size_t)width * real;
 }
 
 /* ---- gather ------------------------------------------------------------------------------------------------------------------------------------ */
@@ -99,7 +98,7 @@ void gather_dx(const OpCall *c) {
   for (int k = c->op->n_out - 1; k >= 0; k--) {
     const Layout *l = &c->p->val[c->op->out[k]].grad_layout;
     char *merged = first ? c->d_in[0] : c->work;
-    merge_planes(c, c->env->k->wide, &l->blocks, width, c->d_out[k], merged, (char *)c->work + align_up(sum));
+    merge_planes(c, c->env->k->wide, &l->blocks, width, c->d_out[k], merged, (char *)c->work + work_align(sum));
     if (!first) c->env->k->wide->add(&c->env->kctx, c->d_in[0], c->d_in[0], merged, n);
     first = false;
   }
@@ -121,14 +120,14 @@ size_t gather_work(const OpWorkArgs *w, Pass pass) {
     size_t n = merge_work(&w->p->dims, &w->p->val[w->op->out[k]].grad_layout.blocks, w->p->val[w->op->in[0]].width, w->k->real_size);
     most = n > most ? n : most;
   }
-  return most + ALIGN;
+  return most + WORK_ALIGN;
 }
 
 /* ---- reduce ------------------------------------------------------------------------------------------------------------------------------------ */
 ValId op_reduce(Program *p, const char *name, ValId x) {
   if (p->dims.n_tp == 1) return x;
   int64_t width = p->val[x].grad_width;
-  ValId y = program_act(p, name, ROWS_TOKEN, width, (Shards){1, 0, 1, width, 1});
+  ValId y = program_act(p, name, ROWS_TOKEN, width, shards_uncut(width));
   program_op(p, OP_REDUCE, name, &x, 1, &y, 1)->attr.reduce.bits = p->op[p->val[x].def].kind == OP_EMBED;
   return y;
 }
@@ -145,7 +144,7 @@ static void reduce_bits(const OpCall *c, int64_t width) {
   const Dims *d = &c->p->dims;
   int64_t own = c->mb->view[VIEW_OWN].n_token, n = own * width;
   size_t row = (size_t)width * c->env->k->act_size;
-  RowSeg *recv = (RowSeg *)((char *)c->work + align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN]) * row)), *send = recv + d->n_tp;
+  RowSeg *recv = (RowSeg *)((char *)c->work + work_align((size_t)(d->n_tp * d->n_token[VIEW_OWN]) * row)), *send = recv + d->n_tp;
   bits_segments(c, recv, send);
   comm_exchange_rows(c->env->world, TP, c->in[0], send, d->n_tp, c->work, recv, d->n_tp, row);
   memset(c->out[0], 0, (size_t)own * row);
@@ -177,6 +176,6 @@ size_t reduce_work(const OpWorkArgs *w, Pass pass) {
   if (pass != PASS_FWD) return 0;
   const Dims *d = &w->p->dims;
   int64_t width = w->p->val[w->op->out[0]].width;
-  size_t bits = align_up((size_t)(d->n_tp * d->n_token[VIEW_OWN] * width) * w->k->act_size) + 2 * (size_t)d->n_tp * sizeof(RowSeg);
+  size_t bits = work_align((size_t)(d->n_tp * d->n_token[VIEW_OWN] * width) * w->k->act_size) + 2 * (size_t)d->n_tp * sizeof(RowSeg);
   return w->op->attr.reduce.bits ? bits : merge_work(d, &w->p->val[w->op->in[0]].layout.blocks, width, w->k->real_size);
 }

@@ -31,6 +31,70 @@ ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan) {
   return y;
 }
 
+/* ---- rows: in front of the workspace ----------------------------------------------------------------------------------------------------------- */
+static int64_t leaves_max(const Program *p, const Op *op) {
+  const Dims *d = &p->dims;
+  return op->attr.linear.grouped ? (int64_t)d->n_expert_here * counts_sources(d) * d->n_window_peer
+                                 : d->n_seq * ((d->seq_length - 1) / d->window + 1);
+}
+static size_t rows_work(const Program *p, const Op *op) {
+  int64_t groups = op->attr.linear.grouped ? p->dims.n_expert_here : 1;
+  return work_align((size_t)groups * sizeof(RowGroup)) + work_align((size_t)(leaves_max(p, op) + groups) * sizeof(RowLeaf));
+}
+
+static void rows_of_tokens(const OpCall *c, RowGroup *g, RowLeaf *leaf) {
+  const TokenView *t = value_view(c->p, c->op->in[0], c->mb);
+  *g = (RowGroup){.n_row = t->n_token, .n_leaf = t->n_window};
+  for (int w = 0; w < t->n_window; w++) {
+    int64_t n = t->window_start[w + 1] - t->window_start[w];
+    leaf[w] = (RowLeaf){t->window_start[w], n, n};
+  }
+}
+/* Rows of an expert lie by (source, window, token): a window's rows are contiguous. */
+static void rows_of_experts(const OpCall *c, const int32_t *plan, RowGroup *g, RowLeaf *leaf) {
+  const Dims *d = &c->p->dims;
+  int64_t row = 0;
+  int n_leaf = 0;
+  for (int e = 0; e < d->n_expert_here; e++) {
+    g[e] = (RowGroup){.expert = e, .row = row, .leaf = n_leaf};
+    for (int s = 0; s < counts_sources(d); s++)
+      for (int64_t w = 0; w < d->n_window_peer; w++) {
+        const int32_t *got = counts_received(d, plan, s, w);
+        if (!got[e]) continue;
+        leaf[n_leaf++] = (RowLeaf){row, got[e], got[counts_experts(d)]};
+        row += got[e];
+      }
+    g[e].n_row = row - g[e].row;
+    g[e].n_leaf = n_leaf - g[e].leaf;
+  }
+}
+/* Native mode: all rows of a group are one leaf. */
+static void rows_merge_leaves(RowGroup *g, int n_group, RowLeaf *leaf) {
+  for (int i = 0; i < n_group; i++) {
+    leaf[i] = (RowLeaf){g[i].row, g[i].n_row, g[i].n_row};
+    g[i].leaf = i;
+    g[i].n_leaf = g[i].n_row > 0;
+  }
+}
+static Rows rows_build(const OpCall *c, const int32_t *plan, void *work) {
+  bool grouped = c->op->attr.linear.grouped;
+  int n_group = grouped ? c->p->dims.n_expert_here : 1;
+  RowGroup *g = work;
+  RowLeaf *leaf = (RowLeaf *)((char *)work + work_align((size_t)n_group * sizeof(RowGroup)));
+  if (grouped)
+    rows_of_experts(c, plan, g, leaf);
+  else
+    rows_of_tokens(c, g, leaf);
+  if (!c->p->num.exact) rows_merge_leaves(g, n_group, leaf);
+  return (Rows){.n_row = value_rows(c->p, c->op->in[0], c->mb, c->n_row),
+                .n_group = n_group,
+                .group = g,
+                .leaf = leaf,
+                .blocked = c->p->num.exact,
+                .row_bound = grouped ? c->p->dims.n_row_expert : value_bound_rows(c->p, c->op->in[0])};
+}
+
+/* ---- passes ------------------------------------------------------------------------------------------------------------------------------------ */
 /* y: real where the value that the product writes is. */
 static LinArgs forward_args(const Program *p, const Op *op, const Weight *data) {
   const Param *w = program_param_of(p, op->in[1]);
@@ -60,11 +124,10 @@ static LinGrad grad_args(const Param *w, const Accum *acc) {
 static const Kernels *table(const Kernels *k, const Op *op) { return op->attr.linear.wide ? k->wide : k; }
 
 /* A product of reals whose x is stored as act widens it in front of its workspace. */
-enum { ALIGN = 64 };
 static bool widens(const Program *p, const Op *op) { return op->attr.linear.wide && p->val[op->in[0]].dtype != p->num.real; }
 static size_t operand_work(const Program *p, const Op *op, Pass pass) {
   size_t bytes = (size_t)(value_bound_rows(p, op->in[0]) * p->val[op->in[0]].width) * dtype_size(p->num.real);
-  return pass != PASS_BWD_X && widens(p, op) ? (bytes + ALIGN - 1) / ALIGN * ALIGN : 0;
+  return pass != PASS_BWD_X && widens(p, op) ? work_align(bytes) : 0;
 }
 static const void *operand(const OpCall *c, KCtx *k, Pass pass, const Rows *rows) {
   if (!widens(c->p, c->op)) return c->in[0];
@@ -95,6 +158,7 @@ void linear_dw(const OpCall *c) {
   table(c->env->k, c->op)->linear_dw(&k, c->d_out[0], x, &g, &rows);
 }
 
+/* ---- sizes ------------------------------------------------------------------------------------------------------------------------------------- */
 /* The largest Rows that the op can meet: sizes of workspaces. */
 static Rows rows_bound(const OpWorkArgs *w) {
   bool grouped = w->op->attr.linear.grouped;

@@ -1,6 +1,7 @@
 /* The passes of every op, for the table in op_table.c. Each op_*.c file holds builders and passes of one family. */
 #ifndef ETALON_OP_PASSES_H
 #define ETALON_OP_PASSES_H
+#include "base/align.h"
 #include "program/op.h"
 
 void embed_fwd(const OpCall *c);      void embed_dw(const OpCall *c);
@@ -45,20 +46,25 @@ void   xent_traffic(const OpCall *c, Pass pass, Sketch *s);
 double linear_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row);
 double attention_flops(const Program *p, const Op *op, Pass pass, const DealMb *mb, int64_t n_row);
 
-/* The counts of one expert exchange, laid in an int32 plan value [1, plan_width]: received [sources][n_window_peer][most experts + 1] (last: tokens of the window), then
- * sent [n_expert]. */
-int64_t plan_width(const Dims *d);
-int     plan_experts_max(const Dims *d);
-const int32_t *plan_received(const Dims *d, const int32_t *plan, int source, int64_t window);
-const int32_t *plan_sent(const Dims *d, const int32_t *plan);
+/* A plan value: the counts of one expert exchange, int32 [1, counts_width]: received [sources][n_window_peer][most experts + 1] (last: tokens of the window), then
+ * sent [n_expert]. Sources are the members of the expert group, place ep * n_etp + etp. */
+int64_t counts_width(const Dims *d);
+int     counts_sources(const Dims *d);
+int     counts_experts(const Dims *d);      /* the most that a member has */
+const int32_t *counts_received(const Dims *d, const int32_t *plan, int source, int64_t window);
+const int32_t *counts_sent(const Dims *d, const int32_t *plan);
 
-/* Rows for the linear kernels, laid in the front of the call's workspace. */
-size_t rows_work(const Program *p, const Op *op);
-Rows   rows_build(const OpCall *c, const int32_t *plan, void *work);
 /* Most planes that the members of a group have together: a cut of so many ranks is refused when the program is built. */
 enum { PLANES_MAX = 2048 };
 /* Planes that all members of a group have together of a value whose tree is over these blocks. */
 int    plane_bound(const Shards *blocks, int n_member);
 /* What follows `used` bytes of the workspace, as a kernel context. */
-KCtx   work_after(const OpCall *c, size_t used);
+static inline KCtx work_after(const OpCall *c, size_t used) {
+  KCtx k = c->env->kctx;
+  k.work = (char *)c->work + used;
+  return k;
+}
+/* Parts of a workspace begin at whole lines: the bytes that a part of n takes. */
+enum { WORK_ALIGN = 64 };
+static inline size_t work_align(size_t n) { return align_up(n, WORK_ALIGN); }
 #endif

@@ -29,7 +29,7 @@ static ValId value_add(Program *p, Value v) {
   if (v.rows == ROWS_SEQ && p->dims.n_cp == 1) v.rows = ROWS_TP;
   if (v.rows == ROWS_TP && p->dims.n_tp == 1) v.rows = ROWS_TOKEN;
   v.def = -1;
-  if (!v.cut.n) v.cut = (Shards){1, 0, 1, v.width, 1};
+  if (!v.cut.n) v.cut = shards_uncut(v.width);
   p->val[p->n_val] = v;
   return p->n_val++;
 }
@@ -127,6 +127,7 @@ size_t value_row_bytes(const Program *p, ValId v, bool grad) {
   return grad ? (size_t)x->grad_width * dtype_size(x->grad_dtype) : (size_t)x->width * dtype_size(x->dtype);
 }
 
+Shards shards_uncut(int64_t width) { return (Shards){1, 0, 1, width, 1}; }
 Shards shards_of(const Shards *s, int n, int self) {
   int first = (int)share_begin(s->n, n, self);
   return (Shards){.n = s->n, .first = first, .count = (int)share_begin(s->n, n, self + 1) - first, .units = s->units, .unit = s->unit};

@@ -105,6 +105,8 @@ int64_t value_bound_rows(const Program *p, ValId v);
 int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert);
 size_t  value_row_bytes(const Program *p, ValId v, bool grad);
 const TokenView *value_view(const Program *p, ValId v, const DealMb *mb);      /* of a value whose rows are tokens */
+/* An axis of one block, here. */
+Shards  shards_uncut(int64_t width);
 /* This rank's blocks if member `self` of `n` has them: the same axis, another member. */
 Shards  shards_of(const Shards *s, int n, int self);
 bool    value_needs_grad(const Program *p, ValId v);     /* activations of real type that depend on a parameter */

@@ -178,7 +178,7 @@ static void check_close(Check *k) {
 /* ---- data in --------------------------------------------------------------------------------------------------------------------- */
 /* Visits the pieces of a view with the stored tensor each is part of. */
 typedef void PieceFn(Check *k, const StatePiece *p, const double *stored, int64_t stride, void *ctx);
-static bool each_piece(Check *k, StateView v, PieceSet set, const char *group, PieceFn *fn, void *ctx, Err *e) {
+static bool each_piece(Check *k, TensorView v, PieceSet set, const char *group, PieceFn *fn, void *ctx, Err *e) {
   ArenaMark mark = arena_mark(k->arena);
   StatePiece *piece;
   int n = state_pieces(k->x, &k->job, k->arena, v, set, &piece);
@@ -301,9 +301,9 @@ static bool run_step(Check *k, int64_t step, StepResult *r, Err *e) {
 static bool run_steps(Check *k, Err *e) {
   int64_t n = k->model->steps;
   double *ce = ARENA_NEW(k->arena, double, n), *norm = ARENA_NEW(k->arena, double, n);
-  TRY(each_piece(k, VIEW_WEIGHT, PIECES_LOCAL, "weights", load_piece, NULL, e));
+  TRY(each_piece(k, TENSOR_WEIGHT, PIECES_LOCAL, "weights", load_piece, NULL, e));
   if (state_has_masters(&k->job))
-    TRY(each_piece(k, VIEW_MASTER, k->doc.c.optimizer.shard ? PIECES_OWNED : PIECES_LOCAL, "weights", load_piece, NULL, e));
+    TRY(each_piece(k, TENSOR_MASTER, k->doc.c.optimizer.shard ? PIECES_OWNED : PIECES_LOCAL, "weights", load_piece, NULL, e));
   for (int64_t step = 1; step <= n; step++) {
     StepResult r;
     TRY(run_step(k, step, &r, e));
@@ -311,10 +311,10 @@ static bool run_steps(Check *k, Err *e) {
     if (step > 1) continue;
     if (compare_losses(k, &r, e)) compare_counts(k, &r, e);
     TRY(world_agree(k->world, e));
-    TRY(each_piece(k, VIEW_GRAD, PIECES_OWNED, "step1/grads", compare_piece, &k->grads, e));
-    TRY(each_piece(k, VIEW_MASTER, PIECES_OWNED, "after_step1", compare_piece, &k->after_step1, e));
+    TRY(each_piece(k, TENSOR_GRAD, PIECES_OWNED, "step1/grads", compare_piece, &k->grads, e));
+    TRY(each_piece(k, TENSOR_MASTER, PIECES_OWNED, "after_step1", compare_piece, &k->after_step1, e));
   }
-  TRY(each_piece(k, VIEW_MASTER, PIECES_OWNED, "after_last", compare_piece, &k->after_last, e));
+  TRY(each_piece(k, TENSOR_MASTER, PIECES_OWNED, "after_last", compare_piece, &k->after_last, e));
   compare_steps(k, ce, norm, e);
   return world_agree(k->world, e);
 }

@@ -110,7 +110,7 @@ static void add_piece(uint64_t *bits, const StatePiece *p, int64_t cols) {
 }
 
 /* Every tensor of a view. An element has one owner, so a sum of bit patterns brings all together. */
-static bool put_tensors(GoldenRun *g, StateView v, const char *group, Err *e) {
+static bool put_tensors(GoldenRun *g, TensorView v, const char *group, Err *e) {
   Arena *a = g->arena;
   const Job *j = &g->s.job;
   ArenaMark mark = arena_mark(a);
@@ -218,17 +218,17 @@ static bool run_step(GoldenRun *g, int64_t step, Err *e) {
   if (step > 1) return true;
   put_losses(g, &r, e);
   put_values(g, e);
-  return put_tensors(g, VIEW_GRAD, "step1/grads", e) && put_tensors(g, VIEW_WEIGHT, "after_step1", e);
+  return put_tensors(g, TENSOR_GRAD, "step1/grads", e) && put_tensors(g, TENSOR_WEIGHT, "after_step1", e);
 }
 
 static bool run_steps(GoldenRun *g, Err *e) {
   int64_t n = g->c->train.train_iters;
   g->ce = ARENA_NEW(g->arena, double, n), g->norm = ARENA_NEW(g->arena, double, n);
-  TRY(put_tensors(g, VIEW_WEIGHT, "weights", e));
+  TRY(put_tensors(g, TENSOR_WEIGHT, "weights", e));
   for (int64_t step = 1; step <= n; step++) TRY(run_step(g, step, e));
   golden_put_f64(g->out, "train/ce", 1, &n, g->ce, e);
   golden_put_f64(g->out, "train/grad_norm", 1, &n, g->norm, e);
-  return put_tensors(g, VIEW_WEIGHT, "after_last", e);
+  return put_tensors(g, TENSOR_WEIGHT, "after_last", e);
 }
 
 static bool open_all(GoldenRun *g, const char *resume, Err *e) {

@@ -86,9 +86,9 @@ void value_hash_write(const ValueHash *h, Setup *s, Metrics *m, int64_t it) {
 /* ---- tensors --------------------------------------------------------------------------------------------------------------------- */
 void tensor_hash_write(Setup *s, Metrics *m, int64_t it) {
   static const struct {
-    StateView view;
+    TensorView view;
     const char *name;
-  } view[] = {{VIEW_WEIGHT, "weights"}, {VIEW_GRAD, "gradients"}};
+  } view[] = {{TENSOR_WEIGHT, "weights"}, {TENSOR_GRAD, "gradients"}};
   ArenaMark mark = arena_mark(s->arena);
   const ParamSet *ps = &s->job.params;
   uint64_t *hash = ARENA_NEW(s->arena, uint64_t, ps->n_tensor);

@@ -29,7 +29,7 @@ typedef struct Trainer {
   Stop stop;
   Saver saver;
   Watchdog *watchdog;
-  uint64_t hash[N_VIEW];
+  uint64_t hash[N_TENSOR_VIEW];
   int64_t hash_step;
   int64_t step, consumed;
   bool trained;        /* a step was run: there are gradients */
@@ -89,16 +89,16 @@ static bool evaluate(Trainer *t, Err *e) {
 static void take_hash(Trainer *t) {
   ArenaMark mark = arena_mark(t->arena);
   uint64_t *hash = ARENA_NEW(t->arena, uint64_t, t->s.job.params.n_tensor);
-  for (int v = 0; v < N_VIEW; v++)
-    if (v != VIEW_MASTER || state_has_masters(&t->s.job))
+  for (int v = 0; v < N_TENSOR_VIEW; v++)
+    if (v != TENSOR_MASTER || state_has_masters(&t->s.job))
       state_hash(t->s.x, &t->s.job, t->world, v, hash), t->hash[v] = state_hash_all(&t->s.job, hash);
   arena_release(t->arena, mark);
   t->hash_step = t->step;
 }
 static void log_hash(Trainer *t) {
   if (t->hash_step != t->step) take_hash(t);
-  metrics_hash(&t->metrics, t->step, t->hash[VIEW_WEIGHT], t->trained ? &t->hash[VIEW_GRAD] : NULL, t->hash[VIEW_M], t->hash[VIEW_V],
-               state_has_masters(&t->s.job) ? &t->hash[VIEW_MASTER] : NULL);
+  metrics_hash(&t->metrics, t->step, t->hash[TENSOR_WEIGHT], t->trained ? &t->hash[TENSOR_GRAD] : NULL, t->hash[TENSOR_M],
+               t->hash[TENSOR_V], state_has_masters(&t->s.job) ? &t->hash[TENSOR_MASTER] : NULL);
 }
 
 static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }

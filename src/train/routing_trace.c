@@ -4,15 +4,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/align.h"
+
 static const char magic[8] = "ETALROUT";
 enum { VERSION = 1, WORD = sizeof(uint64_t), IDS = WORD / sizeof(uint16_t) };
 
-static int64_t round_up(int64_t bytes) { return (bytes + WORD - 1) / WORD * WORD; }
+static int64_t whole_words(int64_t bytes) { return (int64_t)align_up((size_t)bytes, WORD); }
 static int64_t n_id(const RoutingHeader *h) { return (int64_t)h->n_layer * (int64_t)(h->n_seq * h->seq_length) * h->top_k; }
 static int64_t header_bytes(const RoutingHeader *h) {
-  return (int64_t)sizeof *h + round_up((int64_t)h->n_layer * (int64_t)sizeof(uint32_t));
+  return (int64_t)sizeof *h + whole_words((int64_t)h->n_layer * (int64_t)sizeof(uint32_t));
 }
-static int64_t record_bytes(const RoutingHeader *h) { return WORD + round_up(n_id(h) * (int64_t)sizeof(uint16_t)); }
+static int64_t record_bytes(const RoutingHeader *h) { return WORD + whole_words(n_id(h) * (int64_t)sizeof(uint16_t)); }
 
 /* The MoE layers of the model. layer: [num_hidden_layers]; returns their number. */
 static int list_layers(const Config *c, uint32_t *layer) {

@@ -131,7 +131,7 @@ static size_t piece_bytes(const StatePiece *p) { return (size_t)(p->n_row * p->n
 static char *take_weights(Setup *s, size_t *bytes) {
   StatePiece *piece;
   size_t at = 0, total = 0;
-  int n = state_pieces(s->x, &s->job, s->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
+  int n = state_pieces(s->x, &s->job, s->arena, TENSOR_WEIGHT, PIECES_LOCAL, &piece);
   for (int k = 0; k < n; k++) total += piece_bytes(&piece[k]);
   char *copy = arena_alloc(s->arena, total, 1);
   for (int k = 0; k < n; k++) {
@@ -144,7 +144,7 @@ static char *take_weights(Setup *s, size_t *bytes) {
 static void give_weights(Setup *s, const char *copy, size_t bytes) {
   StatePiece *piece;
   size_t at = 0;
-  int n = state_pieces(s->x, &s->job, s->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
+  int n = state_pieces(s->x, &s->job, s->arena, TENSOR_WEIGHT, PIECES_LOCAL, &piece);
   for (int k = 0; k < n; k++) {
     size_t size = piece_bytes(&piece[k]);
     memcpy(piece[k].data, copy + at, size);

@@ -22,14 +22,14 @@ static int rectangles(const ParamSeg *s, int64_t first, int64_t n, StatePiece *o
 }
 
 /* The pieces without their data. */
-static int list_pieces(const Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
+static int list_pieces(const Exec *x, const Job *j, Arena *a, TensorView v, PieceSet set, StatePiece **out) {
   const ParamSet *ps = &j->params;
   int n_seg = 0;
   for (int g = 0; g < N_PGROUP; g++) n_seg += ps->n_seg[g];
   StatePiece *piece = *out = ARENA_NEW(a, StatePiece, 3 * n_seg + 1);
   int n = 0;
   for (int g = 0; g < N_PGROUP; g++) {
-    if (g == PGROUP_MIRROR && v != VIEW_WEIGHT && v != VIEW_GRAD) continue; /* a copy has no more */
+    if (g == PGROUP_MIRROR && v != TENSOR_WEIGHT && v != TENSOR_GRAD) continue; /* a copy has no more */
     int64_t lo = 0, hi = ps->n_flat[g];
     bool shares = j->c->optimizer.shard_parameters && g != PGROUP_MIRROR; /* what is here is what is owned */
     if (set == PIECES_OWNED || shares) exec_owned(x, g, &lo, &hi);
@@ -39,7 +39,7 @@ static int list_pieces(const Exec *x, const Job *j, Arena *a, StateView v, Piece
       if (from >= to) continue;
       int m = rectangles(s, from - s->flat, to - from, piece + n);
       for (int i = 0; i < m; i++) {
-        piece[n].type = v == VIEW_WEIGHT ? job_weight(j->c, g) : job_real(j->c);
+        piece[n].type = v == TENSOR_WEIGHT ? job_weight(j->c, g) : job_real(j->c);
         piece[n++].group = g;
       }
     }
@@ -47,12 +47,12 @@ static int list_pieces(const Exec *x, const Job *j, Arena *a, StateView v, Piece
   return n;
 }
 
-int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out) {
+int state_pieces(Exec *x, const Job *j, Arena *a, TensorView v, PieceSet set, StatePiece **out) {
   int n = list_pieces(x, j, a, v, set, out);
   for (int k = 0; k < n; k++) {
     StatePiece *p = &(*out)[k];
     int64_t size = p->n_row * p->n_col;
-    void *scratch = v == VIEW_GRAD ? arena_alloc(a, (size_t)size, dtype_size(p->type)) : NULL;
+    void *scratch = v == TENSOR_GRAD ? arena_alloc(a, (size_t)size, dtype_size(p->type)) : NULL;
     p->data = (void *)(uintptr_t)exec_view(x, p->group, v, p->flat, size, scratch);
   }
   return n;
@@ -62,9 +62,9 @@ int state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, Sta
 bool state_has_masters(const Job *j) { return job_dtype(j->c) != job_real(j->c); }
 
 /* Where optimizer state is not in shares, every rank has all of it. */
-static PieceSet held(const Job *j, StateView v) { return v == VIEW_WEIGHT || !j->c->optimizer.shard ? PIECES_LOCAL : PIECES_OWNED; }
+static PieceSet held(const Job *j, TensorView v) { return v == TENSOR_WEIGHT || !j->c->optimizer.shard ? PIECES_LOCAL : PIECES_OWNED; }
 
-static void init_view(Exec *x, const Job *j, StateView view) {
+static void init_view(Exec *x, const Job *j, TensorView view) {
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
   int n = state_pieces(x, j, j->arena, view, held(j, view), &piece);
@@ -83,8 +83,8 @@ static void init_view(Exec *x, const Job *j, StateView view) {
   arena_release(j->arena, mark);
 }
 void state_init(Exec *x, const Job *j) {
-  init_view(x, j, VIEW_WEIGHT);
-  if (state_has_masters(j)) init_view(x, j, VIEW_MASTER);
+  init_view(x, j, TENSOR_WEIGHT);
+  if (state_has_masters(j)) init_view(x, j, TENSOR_MASTER);
 }
 
 /* ---- hashes ---------------------------------------------------------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static uint64_t bits_of(const void *data, DType t, int64_t i) {
 }
 /* Gradients are converted a chunk at a time: a copy of all would be memory that no plan knows. */
 enum { HASH_CHUNK = 1 << 16 };
-static uint64_t hash_piece(Exec *x, const Job *j, StateView v, const StatePiece *p, uint64_t name, void *scratch) {
+static uint64_t hash_piece(Exec *x, const Job *j, TensorView v, const StatePiece *p, uint64_t name, void *scratch) {
   DType t = p->type;
   int64_t cols = params_of_tensor(&j->params, p->tensor)->n_in, size = p->n_row * p->n_col;
   uint64_t h = 0;
@@ -107,7 +107,7 @@ static uint64_t hash_piece(Exec *x, const Job *j, StateView v, const StatePiece 
   }
   return h;
 }
-static void hash_pieces(Exec *x, const Job *j, StateView v, PieceSet set, uint64_t *hash) {
+static void hash_pieces(Exec *x, const Job *j, TensorView v, PieceSet set, uint64_t *hash) {
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
   int n = list_pieces(x, j, j->arena, v, set, &piece);
@@ -117,7 +117,7 @@ static void hash_pieces(Exec *x, const Job *j, StateView v, PieceSet set, uint64
     hash[piece[k].tensor] += hash_piece(x, j, v, &piece[k], hash_name(params_tensor_name(&j->params, j->arena, piece[k].tensor)), scratch);
   arena_release(j->arena, mark);
 }
-void state_hash(Exec *x, const Job *j, World *w, StateView v, uint64_t *hash) {
+void state_hash(Exec *x, const Job *j, World *w, TensorView v, uint64_t *hash) {
   hash_pieces(x, j, v, PIECES_OWNED, hash);
   comm_allreduce_u64(w, AXES_WORLD, hash, j->params.n_tensor);
 }
@@ -147,7 +147,7 @@ bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e) {
   if (j->c->optimizer.shard_parameters) return true; /* there are none */
   ArenaMark mark = arena_mark(j->arena);
   uint64_t *hash = ARENA_NEW(j->arena, uint64_t, j->params.n_tensor);
-  hash_pieces(x, j, VIEW_WEIGHT, PIECES_LOCAL, hash);
+  hash_pieces(x, j, TENSOR_WEIGHT, PIECES_LOCAL, hash);
   for (int g = 0; g < N_PGROUP; g++)
     if (g != PGROUP_MIRROR) compare_group(j, w, pgroup_axes(g), g, false, hash, e);
   compare_group(j, w, AXIS_BIT(AXIS_PP), PGROUP_SHARD, true, hash, e);
@@ -171,16 +171,16 @@ char *state_numerics(const Job *j, Arena *a) {
 
 static const struct {
   const char *group;
-  StateView view;
-} saved[] = {{"weights", VIEW_WEIGHT}, {"masters", VIEW_MASTER}, {"moments/m", VIEW_M}, {"moments/v", VIEW_V}};
+  TensorView view;
+} saved[] = {{"weights", TENSOR_WEIGHT}, {"masters", TENSOR_MASTER}, {"moments/m", TENSOR_M}, {"moments/v", TENSOR_V}};
 _Static_assert(N_SAVED == sizeof saved / sizeof *saved, "every saved view has a place");
 
-static CkptTensor *tensors(const Job *j, Arena *a, StateView v) {
+static CkptTensor *tensors(const Job *j, Arena *a, TensorView v) {
   CkptTensor *t = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
   for (int i = 0; i < j->params.n_tensor; i++) {
     const Param *p = params_of_tensor(&j->params, i);
     t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i),
-                        .dtype = v == VIEW_WEIGHT ? job_weight(j->c, p->group) : job_real(j->c),
+                        .dtype = v == TENSOR_WEIGHT ? job_weight(j->c, p->group) : job_real(j->c),
                         .n_dim = p->n_dim,
                         .rows = p->n_out,
                         .cols = p->n_in};
@@ -200,7 +200,7 @@ static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, Ckp
 void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s) {
   for (int k = 0; k < N_SAVED; k++) {
     fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
-    if (saved[k].view == VIEW_MASTER && !state_has_masters(j)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
+    if (saved[k].view == TENSOR_MASTER && !state_has_masters(j)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
   }
   s->meta = (CkptMeta){.step = step,
                        .consumed_samples = consumed,
@@ -221,7 +221,7 @@ bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step
   CkptSet set[N_SAVED];
   int n = 0;
   for (int k = 0; k < N_SAVED; k++)
-    if (saved[k].view != VIEW_MASTER || state_has_masters(j)) fill_set(x, j, a, k, held(j, saved[k].view), &set[n++]);
+    if (saved[k].view != TENSOR_MASTER || state_has_masters(j)) fill_set(x, j, a, k, held(j, saved[k].view), &set[n++]);
   TRY(ckpt_load_newest(w, a, path, &m, set, n, &note, e));
   *step = m.step, *consumed = m.consumed_samples;
   if (note) log_line(log, "note: %s", note);

@@ -13,13 +13,12 @@ void state_init(Exec *x, const Job *j);
  * `flat`, `group`: where it lies. */
 typedef struct StatePiece { int tensor; int64_t row, n_row, col, n_col; ParamGroupId group; int64_t flat; DType type; void *data; } StatePiece;
 typedef enum { PIECES_OWNED, PIECES_LOCAL } PieceSet;     /* OWNED: every element of the model once over all ranks; LOCAL: all that is here, copies included (moments: where they are not sharded) */
-/* Lists the pieces of a view in `a`; data points into state, or for VIEW_GRAD into a converted copy in `a`. Returns their number. */
-int  state_pieces(Exec *x, const Job *j, Arena *a, StateView v, PieceSet set, StatePiece **out);
+/* Lists the pieces of a view in `a`; data points into state, or for TENSOR_GRAD into a converted copy in `a`. Returns their number. */
+int  state_pieces(Exec *x, const Job *j, Arena *a, TensorView v, PieceSet set, StatePiece **out);
 
-enum { N_VIEW = VIEW_MASTER + 1 };
 bool state_has_masters(const Job *j);          /* weights are rounded masters; else the two are one */
 /* hash[tensor]: layout-free hash of a view of every tensor of the model (README, "Numerics"). Collective. */
-void state_hash(Exec *x, const Job *j, World *w, StateView v, uint64_t *hash /* [n_tensor] */);
+void state_hash(Exec *x, const Job *j, World *w, TensorView v, uint64_t *hash /* [n_tensor] */);
 uint64_t state_hash_all(const Job *j, const uint64_t *hash);      /* one number for a view */
 /* ERR_MISMATCH, naming the first tensor, when ranks that hold the same weights hold other bits. Collective; every rank gets the error. */
 bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e);

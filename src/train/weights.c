@@ -35,7 +35,7 @@ static CkptTensor *tensors_of(const Job *j, Arena *a, const Config *stored) {
 static bool load(Exec *x, const Job *j, World *w, const char *file, const Config *stored, Err *e) {
   Arena *a = j->arena;
   StatePiece *piece;
-  int n = state_pieces(x, j, a, VIEW_WEIGHT, PIECES_LOCAL, &piece);
+  int n = state_pieces(x, j, a, TENSOR_WEIGHT, PIECES_LOCAL, &piece);
   CkptPiece *p = ARENA_NEW(a, CkptPiece, n + 1);
   for (int i = 0; i < n; i++) {
     const StatePiece *s = &piece[i];
@@ -69,7 +69,7 @@ void weights_round(Exec *x, const Job *j) {
   if (job_dtype(j->c) != DT_F64) return;
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
-  int n = state_pieces(x, j, j->arena, VIEW_WEIGHT, PIECES_LOCAL, &piece);
+  int n = state_pieces(x, j, j->arena, TENSOR_WEIGHT, PIECES_LOCAL, &piece);
   for (int k = 0; k < n; k++) {
     double *v = piece[k].data;
     for (int64_t i = 0; i < piece[k].n_row * piece[k].n_col; i++) v[i] = (double)(float)v[i];

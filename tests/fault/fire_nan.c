@@ -3,7 +3,7 @@
 #include "unit/train_rig.h"
 
 static void all_views(Rig *r, uint64_t *hash) {
-  static const StateView view[] = {VIEW_WEIGHT, VIEW_M, VIEW_V};
+  static const TensorView view[] = {TENSOR_WEIGHT, TENSOR_M, TENSOR_V};
   for (int v = 0; v < 3; v++) hash[v] = rig_hash(r, view[v]);
 }
 

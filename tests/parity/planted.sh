@@ -20,21 +20,21 @@ none            | src/program/deal.c      | p;d                                 
 no_tp_sum       | src/program/params.c    | s/\[PGROUP_TOKEN\] = AXES_TOKENS | AXIS_BIT(AXIS_TP)/[PGROUP_TOKEN] = AXES_TOKENS/ | gains and routers are not summed over TP
 expert_group    | src/program/params.c    | s/\[PGROUP_EXPERT\] = AXIS_BIT(AXIS_EDP)/[PGROUP_EXPERT] = AXIS_BIT(AXIS_EP)/   | experts' gradients are summed over those who hold other experts
 tree_order      | src/program/op_gather.c | s/plane\[k\] = (const char \*)work + (size_t)(k \* own)/plane[k] = (const char *)work + (size_t)((x.n_recv - 1 - k) * own)/ | planes are added at another place of the tree
-tree_left_out   | src/program/op_moe.c    | s/node, l->partial ? n : 1, slots/node, 1, slots/                               | partial sums of other ETP ranks are dropped
+tree_left_out   | src/program/op_dispatch.c | s/node, l->partial ? n : 1, slots/node, 1, slots/                               | partial sums of other ETP ranks are dropped
 window_owner    | src/program/deal.c      | s/int64_t w = nth_window(&s, i), len/int64_t w = nth_window(\&s, s.n_low + s.n_high - 1 - i), len/ | windows of a CP rank are taken for others
 window_place    | src/program/deal.c      | s/position\[t++\] = (int32_t)(from + k)/position[t++] = (int32_t)(d->n_cp > 1 ? k : from + k)/ | positions restart in a window
 expert_owner    | src/model/declare.c     | s/first = (int)share_begin(E, ep, self);/first = (int)share_begin(E, ep, ep - 1 - self);/; s/share_begin(E, ep, self + 1) - first/share_begin(E, ep, ep - self) - first/ | an EP rank holds another's experts
-sequence_counts | src/program/op_moe.c    | /AXIS_BIT(AXIS_CP) . AXIS_BIT(AXIS_TP), sum, n/d                                | load balance counts the rank's tokens alone
-mirror_gradient | src/program/lower.c     | s/if (l->o->tied_stages) emit(s, INS_MIRROR_GRAD)/if (false) emit(s, INS_MIRROR_GRAD)/ | the head's part of a tied gradient is lost
-mirror_weight   | src/program/lower.c     | s/if (l->o->tied_stages) emit(s, INS_MIRROR_WEIGHT)/if (false) emit(s, INS_MIRROR_WEIGHT)/ | the head's copy of a tied weight is not renewed
+sequence_counts | src/program/op_route.c  | /AXIS_BIT(AXIS_CP) . AXIS_BIT(AXIS_TP), sum, n/d                                | load balance counts the rank's tokens alone
+mirror_gradient | src/program/lower.c     | s/if (l->o->tied_stages) lower_emit(s, INS_MIRROR_GRAD)/if (false) lower_emit(s, INS_MIRROR_GRAD)/ | the head's part of a tied gradient is lost
+mirror_weight   | src/program/lower.c     | s/if (l->o->tied_stages) lower_emit(s, INS_MIRROR_WEIGHT)/if (false) lower_emit(s, INS_MIRROR_WEIGHT)/ | the head's copy of a tied weight is not renewed
 norm_twice      | src/exec/optimizer.c    | s/ \&\& x->self\[g\] == 0; k++/; k++/                                           | every replica counts in the gradient norm
 labels_by_tp    | src/exec/optimizer.c    | s/comm_allreduce_u64(x->o.world, AXES_TOKENS, &count, 1)/comm_allreduce_u64(x->o.world, AXES_TOKENS | AXIS_BIT(AXIS_TP), \&count, 1)/ | labels count once for each TP rank
 loss_by_tp      | src/program/op_head.c   | s/&c->mb->view\[VIEW_OWN\], c->mb->tp_row\[d->tp_self\]/\&c->mb->view[VIEW_TP], 0/ | losses count once for each TP rank
 key_heads       | src/program/attn_gather.c | s/for (int t = 0; t < c->p->dims.n_tp; t++) {/for (int t = 0; t < c->p->dims.n_tp \&\& n == 0; t++) {/ | a key head's gradient lacks query heads of other ranks
 dealt_heads     | src/program/attn_a2a.c  | s/(i - mine.first) \* mb->view\[VIEW_SEQ\].n_token + g->seq_row/(i - mine.first) * mb->view[VIEW_SEQ].n_token + g->tp_row/ | windows lie at other places of a sequence after the all-to-all
 embedding_rows  | src/program/op_gather.c | s/for (int i = 0; i < d->n_tp; i++) c->env->k->bits_add/for (int i = 1; i < d->n_tp; i++) c->env->k->bits_add/ | tokens of the first vocabulary shard have no embedding
-weight_pass     | src/program/lower.c     | s/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op)/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, 0, op)/ | a late weight gradient takes another micro-batch's
-stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR && !l->o->zero3) emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) emit(s, INS_GATHER)/ | owners keep their new weights to themselves
+weight_pass     | src/program/lower_pass.c | s/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op)/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, 0, op)/ | a late weight gradient takes another micro-batch's
+stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR && !l->o->zero3) lower_emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) lower_emit(s, INS_GATHER)/ | owners keep their new weights to themselves
 dense_sum       | src/exec/optimizer.c    | s/^  reduce_scatter(/  if (g != PGROUP_SHARD) reduce_scatter(/                  | dense gradients are not summed over DP and CP
 document_start  | src/exec/exec.c         | s/m->view\[VIEW_SEQ\].doc_start = .*;/m->view[VIEW_SEQ].doc_start = NULL;/           | keys forget where documents begin, in the backward over CP
 END

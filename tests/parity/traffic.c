@@ -105,7 +105,7 @@ static Traffic forced(Rig *r, int which, const char *what) {
   assert_traffic(&planned, &before, &after, what);
   for (int i = 0; i < s->n_guard; i++) {
     assert_int_equal(exec_rows(r->x, which)[i], routed.n_row[i]);
-    assert_memory_equal(rec.routed.plan[i], routed.plan[i], (size_t)plan_width(&s->p->dims) * sizeof(int32_t));
+    assert_memory_equal(rec.routed.plan[i], routed.plan[i], (size_t)counts_width(&s->p->dims) * sizeof(int32_t));
   }
   return planned;
 }

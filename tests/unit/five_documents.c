@@ -87,8 +87,8 @@ static void run(Rig *r, Seen *x, FeedFn *fetch, void *ctx, const char *const *se
 
 static void same_gradients(Rig *a, Rig *b) {
   StatePiece *x, *y;
-  int n = state_pieces(a->x, &a->job, &a->a, VIEW_GRAD, PIECES_OWNED, &x),
-      m = state_pieces(b->x, &b->job, &b->a, VIEW_GRAD, PIECES_OWNED, &y);
+  int n = state_pieces(a->x, &a->job, &a->a, TENSOR_GRAD, PIECES_OWNED, &x),
+      m = state_pieces(b->x, &b->job, &b->a, TENSOR_GRAD, PIECES_OWNED, &y);
   double most = 0, size = 0;
   assert_int_equal(n, m);
   for (int k = 0; k < n; k++)

@@ -46,8 +46,8 @@ static void check_slopes(const char *const *sets) {
   for (int i = 0; i < 6; i++) exec_labels(r.x, EXEC_TRAIN)[13 + i] = -100;
   total_loss(&r);
   StatePiece *grad, *weight;
-  int n = state_pieces(r.x, &r.job, &r.a, VIEW_GRAD, PIECES_OWNED, &grad),
-      m = state_pieces(r.x, &r.job, &r.a, VIEW_WEIGHT, PIECES_OWNED, &weight), n_far = 0;
+  int n = state_pieces(r.x, &r.job, &r.a, TENSOR_GRAD, PIECES_OWNED, &grad),
+      m = state_pieces(r.x, &r.job, &r.a, TENSOR_WEIGHT, PIECES_OWNED, &weight), n_far = 0;
   assert_int_equal(n, m);
   for (int k = 0; k < n; k++) {
     int64_t size = grad[k].n_row * grad[k].n_col, element[2];
@@ -81,7 +81,7 @@ static bool weight_of(void *ctx, const char *name, int64_t rows, int64_t cols, d
   Rig *r = ctx;
   StatePiece *piece;
   int64_t found = 0;
-  int n = state_pieces(r->x, &r->job, &r->a, VIEW_WEIGHT, PIECES_OWNED, &piece);
+  int n = state_pieces(r->x, &r->job, &r->a, TENSOR_WEIGHT, PIECES_OWNED, &piece);
   for (int k = 0; k < n; k++) {
     const StatePiece *p = &piece[k];
     if (strcmp(name, params_tensor_name(&r->job.params, &r->a, p->tensor))) continue;
@@ -114,7 +114,7 @@ static StraightConfig straight_config(const Config *c) {
                           .z_coeff = m->router_z_loss_coef};
 }
 
-static void same_tensors(Rig *r, Straight *s, StateView v, int64_t step) {
+static void same_tensors(Rig *r, Straight *s, TensorView v, int64_t step) {
   int n_param;
   StraightParam *p = straight_params(s, &n_param);
   assert_int_equal(n_param, r->job.params.n_tensor);
@@ -125,7 +125,7 @@ static void same_tensors(Rig *r, Straight *s, StateView v, int64_t step) {
     for (int k = 0; k < n; k++) {
       const StatePiece *q = &piece[k];
       if (strcmp(p[i].name, params_tensor_name(&r->job.params, &r->a, q->tensor))) continue;
-      const double *other = v == VIEW_GRAD ? p[i].grad : v == VIEW_M ? p[i].m : v == VIEW_V ? p[i].v : p[i].w;
+      const double *other = v == TENSOR_GRAD ? p[i].grad : v == TENSOR_M ? p[i].m : v == TENSOR_V ? p[i].v : p[i].w;
       for (int64_t j = 0; j < q->n_row * q->n_col; j++) {
         double y = other[(q->row + j / q->n_col) * p[i].cols + q->col + j % q->n_col];
         diff += (((double *)q->data)[j] - y) * (((double *)q->data)[j] - y), size += y * y;
@@ -160,7 +160,7 @@ static void compare(const char *const *sets) {
     assert_true(fabs(mine.grad_norm - norm) <= 1e-11 * norm);
     RouterStats stat = metrics_router(&r.job, &mine);
     assert_true(fabs(stat.aux - out.aux) <= 1e-11 * out.aux && fabs(stat.z - out.z) <= 1e-10 * out.z);
-    for (int v = 0; v < N_VIEW; v++) same_tensors(&r, s, v, t);
+    for (int v = 0; v < N_TENSOR_VIEW; v++) same_tensors(&r, s, v, t);
   }
   rig_close(&r);
 }

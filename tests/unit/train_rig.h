@@ -114,7 +114,7 @@ static inline StepResult rig_step(Rig *r, int64_t t) {
   return result;
 }
 
-static inline uint64_t rig_hash(Rig *r, StateView v) {
+static inline uint64_t rig_hash(Rig *r, TensorView v) {
   ArenaMark m = arena_mark(&r->a);
   uint64_t *hash = ARENA_NEW(&r->a, uint64_t, r->job.params.n_tensor);
   state_hash(r->x, &r->job, r->world, v, hash);

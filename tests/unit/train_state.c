@@ -9,7 +9,7 @@ static int self(void) { return world_rank(rig_world); }
 
 /* ---- initial values ------------------------------------------------------------------------------------------------------------------ */
 /* The whole model on every rank, by logical element: owned pieces meet through sums of bit patterns. */
-static uint64_t *gather_bits(Rig *r, StateView v, int64_t *first /* [n_tensor + 1] */) {
+static uint64_t *gather_bits(Rig *r, TensorView v, int64_t *first /* [n_tensor + 1] */) {
   StatePiece *piece;
   const ParamSet *ps = &r->job.params;
   for (int i = 0; i < ps->n_tensor; i++) first[i + 1] = first[i] + params_of_tensor(ps, i)->n_out * params_of_tensor(ps, i)->n_in;
@@ -41,7 +41,7 @@ static void initial_values_are_distinct(void **state) {
   rig_open(&r, rig_world, RIG_ODD, 0, RIG_SETS("layout.ep=2"));
   int n = r.job.params.n_tensor;
   int64_t *first = ARENA_NEW(&r.a, int64_t, n + 1);
-  uint64_t *bits = gather_bits(&r, VIEW_WEIGHT, first);
+  uint64_t *bits = gather_bits(&r, TENSOR_WEIGHT, first);
   for (int i = 0; i < n; i++) {
     int64_t size = first[i + 1] - first[i];
     const Param *p = params_of_tensor(&r.job.params, i);
@@ -69,14 +69,14 @@ static void initial_values_do_not_know_the_layout(void **state) {
   for (int i = 0; i < 4; i++) {
     Rig r;
     rig_open(&r, rig_world, RIG_ODD, 0, layout[i]);
-    hash[i] = rig_hash(&r, VIEW_WEIGHT);
-    assert_true(rig_hash(&r, VIEW_M) != hash[i]);
+    hash[i] = rig_hash(&r, TENSOR_WEIGHT);
+    assert_true(rig_hash(&r, TENSOR_M) != hash[i]);
     rig_close(&r);
   }
   for (int i = 1; i < 4; i++) assert_true(hash[i] == hash[0]);
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 0, RIG_SETS("train.seed=1235"));
-  assert_true(rig_hash(&r, VIEW_WEIGHT) != hash[0]);
+  assert_true(rig_hash(&r, TENSOR_WEIGHT) != hash[0]);
   rig_close(&r);
 }
 
@@ -204,10 +204,10 @@ static void check_unused(int n_expert, int n_used, const char *const *sets) {
   exec_owned(r.x, PGROUP_EXPERT, &lo, &hi);
   float *m = exec_state(r.x, PGROUP_EXPERT, STATE_M), *v = exec_state(r.x, PGROUP_EXPERT, STATE_V);
   for (int64_t i = 0; i < hi - lo; i++) m[i] = 0.5f, v[i] = 0.25f;
-  uint64_t *before = gather_bits(&r, VIEW_WEIGHT, first);
+  uint64_t *before = gather_bits(&r, TENSOR_WEIGHT, first);
   rig_step(&r, 3);
-  uint64_t *grad = gather_bits(&r, VIEW_GRAD, first), *after = gather_bits(&r, VIEW_WEIGHT, first);
-  uint64_t *m1 = gather_bits(&r, VIEW_M, first), *v1 = gather_bits(&r, VIEW_V, first);
+  uint64_t *grad = gather_bits(&r, TENSOR_GRAD, first), *after = gather_bits(&r, TENSOR_WEIGHT, first);
+  uint64_t *m1 = gather_bits(&r, TENSOR_M, first), *v1 = gather_bits(&r, TENSOR_V, first);
   double step = 0.9 * 0.5 / (1 - pow(0.9, 3)) / (sqrt(0.95 * 0.25 / (1 - pow(0.95, 3))) + 1e-8);
   for (int layer = 1; layer <= 2; layer++)
     for (int e = 0; e < n_expert; e++) {
@@ -244,7 +244,7 @@ static void routers_learn_from_the_main_loss(void **state) {
              RIG_SETS(ep == 1 ? "layout.ep=1" : "layout.ep=2", "model.router_aux_loss_coef=0", "model.router_z_loss_coef=0"));
     int64_t *first = ARENA_NEW(&r.a, int64_t, r.job.params.n_tensor + 1);
     rig_step(&r, 1);
-    uint64_t *grad = gather_bits(&r, VIEW_GRAD, first);
+    uint64_t *grad = gather_bits(&r, TENSOR_GRAD, first);
     for (int layer = 1; layer <= 2; layer++) {
       int t = tensor_called(&r, arena_printf(&r.a, "model.layers.%d.block_sparse_moe.gate.weight", layer));
       for (int64_t i = first[t]; i < first[t + 1]; i++) assert_true(grad[i] != 0);
@@ -281,27 +281,27 @@ static void no_label_moves_nothing(void **state) {
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 0, RIG_SETS("layout.ep=2", "memory.guard=true"));
   rig_step(&r, 1);
-  uint64_t before[N_VIEW];
-  for (int v = 0; v < N_VIEW; v++) before[v] = rig_hash(&r, v);
+  uint64_t before[N_TENSOR_VIEW];
+  for (int v = 0; v < N_TENSOR_VIEW; v++) before[v] = rig_hash(&r, v);
   rig_fill(&r, EXEC_TRAIN, 5);
   for (int64_t i = 0; i < deal_rank(&r.job.train.deal, r.job.place.dp).n * 13; i++) exec_labels(r.x, EXEC_TRAIN)[i] = -100;
   UpdateArgs u = rig_update(&r, 2);
   StepResult s;
   exec_run(r.x, EXEC_TRAIN, &u, &s);
   assert_true(s.n_valid == 0 && s.loss == 0 && s.grad_norm == 0 && !s.fault);
-  for (int v = 0; v < N_VIEW; v++)
-    if (v != VIEW_GRAD) assert_true(rig_hash(&r, v) == before[v]);
+  for (int v = 0; v < N_TENSOR_VIEW; v++)
+    if (v != TENSOR_GRAD) assert_true(rig_hash(&r, v) == before[v]);
   rig_close(&r);
 }
 
 static void two_runs_in_one_process_agree(void **state) {
   (void)state;
-  uint64_t hash[2][N_VIEW];
+  uint64_t hash[2][N_TENSOR_VIEW];
   for (int i = 0; i < 2; i++) {
     Rig r;
     rig_open(&r, rig_world, RIG_ODD, 0, RIG_SETS("layout.ep=2"));
     for (int64_t t = 1; t <= 3; t++) rig_step(&r, t);
-    for (int v = 0; v < N_VIEW; v++) hash[i][v] = rig_hash(&r, v);
+    for (int v = 0; v < N_TENSOR_VIEW; v++) hash[i][v] = rig_hash(&r, v);
     rig_close(&r);
   }
   assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
