@@ -12,4 +12,6 @@ static inline uint64_t hash_mix(uint64_t x) {        /* finaliser of splitmix64 
 static inline uint64_t hash_element(uint64_t tensor, uint64_t index, uint64_t bits) {
   return hash_mix(hash_mix(tensor + 0x9e3779b97f4a7c15u * (index + 1)) ^ bits);
 }
+/* The sum of the terms of n elements of `size` bytes (1, 2, 4 or 8), one behind the other in memory and in the tensor: `index` is the first one's. */
+uint64_t hash_run(uint64_t tensor, uint64_t index, const void *elements, size_t size, int64_t n);
 #endif

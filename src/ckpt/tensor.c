@@ -200,36 +200,12 @@ static bool tensor_transfer(TransferFn *transfer, hid_t d, const CkptTensor *t, 
 bool tensor_read(hid_t d, const CkptTensor *t, const CkptPiece *p) { return tensor_transfer(transfer_in, d, t, p); }
 bool tensor_write(hid_t d, const CkptTensor *t, const CkptPiece *p) { return tensor_transfer(transfer_out, d, t, p); }
 
-#define DEFINE_HASH(T, NAME)                                                                                                               \
-  static uint64_t NAME(uint64_t tensor, uint64_t index, const void *p, int64_t n) {                                                        \
-    const T *x = p;                                                                                                                        \
-    uint64_t sum = 0;                                                                                                                      \
-    for (int64_t i = 0; i < n; i++) sum += hash_element(tensor, index + (uint64_t)i, x[i]);                                                \
-    return sum;                                                                                                                            \
-  }
-DEFINE_HASH(uint8_t, hash_8)
-DEFINE_HASH(uint16_t, hash_16)
-DEFINE_HASH(uint32_t, hash_32)
-DEFINE_HASH(uint64_t, hash_64)
-
-static uint64_t hash_run(DType t, uint64_t tensor, uint64_t index, const void *p, int64_t n) {
-  switch (dtype_size(t)) {
-  case 1:
-    return hash_8(tensor, index, p, n);
-  case 2:
-    return hash_16(tensor, index, p, n);
-  case 4:
-    return hash_32(tensor, index, p, n);
-  default:
-    return hash_64(tensor, index, p, n);
-  }
-}
-
 uint64_t piece_hash(const CkptTensor *t, const CkptPiece *p) {
   uint64_t key = hash_name(t->name), sum = 0;
   size_t run = (size_t)p->n_col * dtype_size(t->dtype);
   for (int64_t r = 0; r < p->n_row; r++)
-    sum += hash_run(t->dtype, key, (uint64_t)((p->row + r) * t->cols + p->col), (const char *)p->data + (size_t)r * run, p->n_col);
+    sum +=
+        hash_run(key, (uint64_t)((p->row + r) * t->cols + p->col), (const char *)p->data + (size_t)r * run, dtype_size(t->dtype), p->n_col);
   return sum;
 }
 
@@ -245,7 +221,7 @@ bool tensor_hash_rows(hid_t d, const CkptTensor *t, int64_t from, int64_t to, vo
                      .n_col = t->cols - col < n_col ? t->cols - col : n_col,
                      .data = buf};
       if (!tensor_read(d, t, &p)) return false;
-      *sum += hash_run(t->dtype, key, (uint64_t)(row * t->cols + col), buf, p.n_row * p.n_col);
+      *sum += hash_run(key, (uint64_t)(row * t->cols + col), buf, dtype_size(t->dtype), p.n_row * p.n_col);
     }
   return true;
 }

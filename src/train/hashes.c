@@ -26,12 +26,6 @@ void value_hash_clear(ValueHash *h, const Setup *s) {
   memset(h->sequence, 0, (size_t)h->n_seq * sizeof *h->sequence);
 }
 
-static uint64_t bits_at(const void *data, size_t size, int64_t i) {
-  uint64_t b = 0;
-  memcpy(&b, (const char *)data + (size_t)i * size, size);
-  return b;
-}
-
 void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void *data, int64_t n_row) {
   ValueHash *h = ctx;
   if (!h->name[i->chunk][v]) return;
@@ -44,9 +38,9 @@ void value_hash_tap(void *ctx, const Step *s, const Ins *i, ValId v, const void 
     int64_t token = tap_token(&h->map, s, i, v, r);
     uint64_t sum = 0;
     for (int b = cut->first; b < cut->first + cut->count; b++)
-      for (int64_t c = 0; c < shard_width(cut, b); c++)
-        sum += hash_element(name, (uint64_t)(token * width + shard_begin(cut, b) + c),
-                            bits_at(data, size, shard_local(cut, b) * n_row + r * shard_width(cut, b) + c));
+      sum +=
+          hash_run(name, (uint64_t)(token * width + shard_begin(cut, b)),
+                   (const char *)data + (size_t)(shard_local(cut, b) * n_row + r * shard_width(cut, b)) * size, size, shard_width(cut, b));
     h->value[i->chunk][v] += sum;
     h->sequence[token / h->seq_length] += sum;
   }

@@ -88,11 +88,6 @@ void state_init(Exec *x, const Job *j) {
 }
 
 /* ---- hashes ---------------------------------------------------------------------------------------------------------------------------------- */
-static uint64_t bits_of(const void *data, DType t, int64_t i) {
-  uint64_t b = 0;
-  memcpy(&b, (const char *)data + (size_t)i * dtype_size(t), dtype_size(t));
-  return b;
-}
 /* Gradients are converted a chunk at a time: a copy of all would be memory that no plan knows. */
 enum { HASH_CHUNK = 1 << 16 };
 static uint64_t hash_piece(Exec *x, const Job *j, TensorView v, const StatePiece *p, uint64_t name, void *scratch) {
@@ -101,9 +96,12 @@ static uint64_t hash_piece(Exec *x, const Job *j, TensorView v, const StatePiece
   uint64_t h = 0;
   for (int64_t at = 0; at < size; at += HASH_CHUNK) {
     int64_t n = size - at < HASH_CHUNK ? size - at : HASH_CHUNK;
-    const void *data = exec_view(x, p->group, v, p->flat + at, n, scratch);
-    for (int64_t i = 0; i < n; i++)
-      h += hash_element(name, (uint64_t)((p->row + (at + i) / p->n_col) * cols + p->col + (at + i) % p->n_col), bits_of(data, t, i));
+    const char *data = exec_view(x, p->group, v, p->flat + at, n, scratch);
+    for (int64_t i = 0, run; i < n; i += run) {
+      int64_t row = (at + i) / p->n_col, col = (at + i) % p->n_col;
+      run = n - i < p->n_col - col ? n - i : p->n_col - col;
+      h += hash_run(name, (uint64_t)((p->row + row) * cols + p->col + col), data + (size_t)i * dtype_size(t), dtype_size(t), run);
+    }
   }
   return h;
 }
