@@ -128,24 +128,30 @@ static void learned(Rig *r, const char *what) {
   }
 }
 
-static void each_layout(const char *routing) {
-  for (int i = 0; i < N_LAYOUT; i++) {
-    if (layout[i].ranks != world_size(rig_world)) continue;
-    const char *sets[LAYOUT_SETS + 3];
-    layout_sets(i, sets, (const char *[]){routing, NULL});
-    Rig r;
-    rig_open(&r, rig_world, RIG_ODD, 7, sets);
-    char what[64];
-    snprintf(what, sizeof what, "layout %d, %s", i, routing);
-    if (r.doc.c.moe.routing == ROUTE_LEARNED)
-      learned(&r, what);
-    else {
-      Traffic planned = forced(&r, EXEC_TRAIN, what);
-      assert_printed(&r, &planned, strchr(routing, '=') + 1, sets);
-      forced(&r, EXEC_EVAL, what);
-    }
-    rig_close(&r);
+/* Of every layout: values of 4 bytes, and of 2 with sums of 4. */
+static const char *const layout_type[] = {"numerics.dtype=fp32", "numerics.dtype=bf16"};
+enum { N_LAYOUT_TYPE = sizeof layout_type / sizeof *layout_type };
+
+static void one_layout(int i, const char *routing, const char *dtype) {
+  const char *sets[LAYOUT_SETS + 4];
+  layout_sets(i, sets, (const char *[]){routing, dtype, NULL});
+  Rig r;
+  rig_open(&r, rig_world, RIG_ODD, 7, sets);
+  char what[96];
+  snprintf(what, sizeof what, "layout %d, %s, %s", i, routing, dtype);
+  if (r.doc.c.moe.routing == ROUTE_LEARNED)
+    learned(&r, what);
+  else {
+    Traffic planned = forced(&r, EXEC_TRAIN, what);
+    assert_printed(&r, &planned, strchr(routing, '=') + 1, sets);
+    forced(&r, EXEC_EVAL, what);
   }
+  rig_close(&r);
+}
+static void each_layout(const char *routing) {
+  for (int i = 0; i < N_LAYOUT; i++)
+    if (layout[i].ranks == world_size(rig_world))
+      for (int k = 0; k < N_LAYOUT_TYPE; k++) one_layout(i, routing, layout_type[k]);
 }
 static void balanced(void **state) {
   (void)state;

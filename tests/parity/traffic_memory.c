@@ -12,16 +12,20 @@ static void assert_touched(Rig *r, const Touched *t, const char *what) {
   }
 }
 
-static void run_layout(int i, const char *routing, const char *device) {
-  const char *sets[LAYOUT_SETS + 4];
-  layout_sets(i, sets, (const char *[]){routing, device, "memory.guard=true", NULL});
+/* Of every layout: values of 4 bytes, and of 2 with sums of 4. */
+static const char *const layout_type[] = {"numerics.dtype=fp32", "numerics.dtype=bf16"};
+enum { N_LAYOUT_TYPE = sizeof layout_type / sizeof *layout_type };
+
+static void run_layout(int i, const char *routing, const char *device, const char *dtype) {
+  const char *sets[LAYOUT_SETS + 5];
+  layout_sets(i, sets, (const char *[]){routing, device, dtype, "memory.guard=true", NULL});
   Rig r;
   rig_open(&r, rig_world, RIG_ODD, 7, sets);
   bool known = plan_routing_known((int)r.doc.c.moe.routing);
   Touched t = touched_new(&r.a);
   StepResult result;
-  char what[64];
-  snprintf(what, sizeof what, "layout %d, %s", i, routing);
+  char what[96];
+  snprintf(what, sizeof what, "layout %d, %s, %s", i, routing, dtype);
   const int64_t *train = plan_routed(&r.job.train.step, &r.a, &r.job.train.deal, (int)r.doc.c.moe.routing).n_row;
   const int64_t *eval = plan_routed(&r.job.eval.step, &r.a, &r.job.eval.deal, (int)r.doc.c.moe.routing).n_row;
   for (int64_t step = 1; step <= (known ? 1 : 2); step++) {
@@ -38,7 +42,8 @@ static void run_layout(int i, const char *routing, const char *device) {
 
 static void each_layout(const char *routing, const char *device) {
   for (int i = 0; i < N_LAYOUT; i++)
-    if (layout[i].ranks == world_size(rig_world)) run_layout(i, routing, device);
+    if (layout[i].ranks == world_size(rig_world))
+      for (int k = 0; k < N_LAYOUT_TYPE; k++) run_layout(i, routing, device, layout_type[k]);
 }
 static void balanced(void **state) {
   (void)state;
