@@ -11,13 +11,15 @@ enum { COMM_MESSAGE = 1 << 30, COMM_SMALL_BYTES = 4096, COMM_STAGE = 4 << 20 };
 typedef struct RowSeg { int peer; int64_t row, n_row; } RowSeg;
 
 typedef enum { CALL_ALLREDUCE, CALL_ALLTOALL, CALL_ALLGATHER, CALL_EXCHANGE_ROWS, CALL_REDUCE_SCATTER, CALL_REDUCE_PAIR, CALL_SEND, CALL_RECV, N_CALL } CallKind;
+typedef struct CommLoad { uint64_t sent, received /* bytes */, messages; } CommLoad;
 typedef struct CommCall {
   CallKind kind; AxisSet axes; int n, self;
   uint64_t bytes, messages;         /* sent to others, as comm_traffic counts them */
   uint64_t *to, *from;              /* [n] bytes to and from each member; own place 0 */
+  CommLoad *load;                   /* [n] what each member sends and receives, where that follows from the call's shares; NULL: known of this rank alone */
 } CommCall;
 typedef void CallFn(void *ctx, const CommCall *call);
-typedef struct Sketch { const Mesh *mesh; int rank; CallFn *tell; void *ctx; uint64_t *to, *from; /* [world] each: scratch */ } Sketch;
+typedef struct Sketch { const Mesh *mesh; int rank; CallFn *tell; void *ctx; uint64_t *to, *from; CommLoad *load; /* [world] each: scratch */ } Sketch;
 
 Sketch sketch_open(Arena *a, const Mesh *m, int rank, CallFn *tell, void *ctx);
 void sketch_allreduce_u64(Sketch *s, AxisSet axes, int64_t n);

@@ -25,8 +25,13 @@ const char *call_name(CallKind k) {
 }
 
 Sketch sketch_open(Arena *a, const Mesh *m, int rank, CallFn *tell, void *ctx) {
-  return (Sketch){
-      .mesh = m, .rank = rank, .tell = tell, .ctx = ctx, .to = ARENA_NEW(a, uint64_t, m->world), .from = ARENA_NEW(a, uint64_t, m->world)};
+  return (Sketch){.mesh = m,
+                  .rank = rank,
+                  .tell = tell,
+                  .ctx = ctx,
+                  .to = ARENA_NEW(a, uint64_t, m->world),
+                  .from = ARENA_NEW(a, uint64_t, m->world),
+                  .load = ARENA_NEW(a, CommLoad, m->world)};
 }
 
 static CommCall call_open(const Sketch *s, CallKind kind, AxisSet axes) {
@@ -60,30 +65,51 @@ static void add_direct(CommCall *c, int64_t n) {
 }
 /* bound of a share: given, or n things dealt evenly. */
 static int64_t bound_at(const int64_t *bound, int64_t n, int members, int i) { return bound ? bound[i] : share_begin(n, members, i); }
+static int64_t share_at(const CommCall *c, const int64_t *bound, int64_t n, int i) {
+  return bound_at(bound, n, c->n, i + 1) - bound_at(bound, n, c->n, i);
+}
+/* A call whose sizes are shares: the loads of all members. */
+static CommCall shares_open(const Sketch *s, CallKind kind, AxisSet axes) {
+  CommCall c = call_open(s, kind, axes);
+  c.load = s->load;
+  for (int i = 0; i < c.n; i++) c.load[i] = (CommLoad){0};
+  return c;
+}
+/* Everybody's share goes to its owner, in pieces of `chunk` elements. */
 static void add_scatter(CommCall *c, const int64_t *bound, int64_t n, size_t elem, size_t stage_bytes) {
-  int64_t chunk = reduce_chunk_elements(c->n, elem, stage_bytes, COMM_MESSAGE);
-  int64_t own = bound_at(bound, n, c->n, c->self + 1) - bound_at(bound, n, c->n, c->self);
+  int64_t all = bound_at(bound, n, c->n, c->n) - bound_at(bound, n, c->n, 0), own = share_at(c, bound, n, c->self);
+  uint64_t chunk = (uint64_t)reduce_chunk_elements(c->n, elem, stage_bytes, COMM_MESSAGE), messages = 0;
+  for (int i = 0; i < c->n; i++) messages += pieces((uint64_t)share_at(c, bound, n, i), chunk);
   for (int i = 0; i < c->n; i++) {
+    int64_t share = share_at(c, bound, n, i);
+    c->load[i].sent += (uint64_t)(all - share) * elem;
+    c->load[i].received += (uint64_t)(share * (c->n - 1)) * elem;
+    c->load[i].messages += messages - pieces((uint64_t)share, chunk);
     if (i == c->self) continue;
-    int64_t share = bound_at(bound, n, c->n, i + 1) - bound_at(bound, n, c->n, i);
     c->to[i] += (uint64_t)share * elem;
-    c->messages += pieces((uint64_t)share, (uint64_t)chunk);
     receive(c, i, (uint64_t)own * elem);
   }
+  c->messages += messages - pieces((uint64_t)own, chunk);
 }
+/* Everybody's share goes to all others. */
 static void add_gather(CommCall *c, const int64_t *bound, int64_t n, size_t elem) {
-  int64_t own = bound_at(bound, n, c->n, c->self + 1) - bound_at(bound, n, c->n, c->self);
+  int64_t all = bound_at(bound, n, c->n, c->n) - bound_at(bound, n, c->n, 0), own = share_at(c, bound, n, c->self);
   for (int i = 0; i < c->n; i++) {
+    int64_t share = share_at(c, bound, n, i);
+    c->load[i].sent += (uint64_t)(share * (c->n - 1)) * elem;
+    c->load[i].received += (uint64_t)(all - share) * elem;
+    c->load[i].messages += (uint64_t)(c->n - 1) * pieces((uint64_t)share * elem, COMM_MESSAGE);
     send_cut(c, i, (uint64_t)own * elem);
-    receive(c, i, (uint64_t)(bound_at(bound, n, c->n, i + 1) - bound_at(bound, n, c->n, i)) * elem);
+    receive(c, i, (uint64_t)share * elem);
   }
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------------------------------------------------- */
 void sketch_allreduce_u64(Sketch *s, AxisSet axes, int64_t n) {
-  CommCall c = call_open(s, CALL_ALLREDUCE, axes);
+  bool small = n <= COMM_SMALL_BYTES / (int64_t)sizeof(uint64_t);
+  CommCall c = small ? call_open(s, CALL_ALLREDUCE, axes) : shares_open(s, CALL_ALLREDUCE, axes);
   if (c.n == 1) return;
-  if (n <= COMM_SMALL_BYTES / (int64_t)sizeof(uint64_t))
+  if (small)
     add_direct(&c, n);
   else {
     add_scatter(&c, NULL, n, sizeof(uint64_t), comm_stage_bytes(s->mesh->world));
@@ -105,7 +131,7 @@ void sketch_alltoall(Sketch *s, AxisSet axes, size_t block) {
 }
 
 void sketch_allgather(Sketch *s, AxisSet axes, const int64_t *bound, size_t elem) {
-  CommCall c = call_open(s, CALL_ALLGATHER, axes);
+  CommCall c = shares_open(s, CALL_ALLGATHER, axes);
   add_gather(&c, bound, 0, elem);
   call_tell(s, &c);
 }
@@ -118,7 +144,7 @@ void sketch_exchange_rows(Sketch *s, AxisSet axes, const RowSeg *send, int n_sen
 }
 
 void sketch_reduce_scatter(Sketch *s, AxisSet axes, size_t elem, const int64_t *bound, size_t stage_bytes) {
-  CommCall c = call_open(s, CALL_REDUCE_SCATTER, axes);
+  CommCall c = shares_open(s, CALL_REDUCE_SCATTER, axes);
   if (c.n > 1) add_scatter(&c, bound, 0, elem, stage_bytes);
   call_tell(s, &c);
 }

@@ -22,16 +22,24 @@ static double buffers_bytes(const Compile *c, const BufId *b, int n) {
     if (b[k] != NO_BUF) sum += (double)buf_bytes(c->t->s, &c->t->s->buf[b[k]], c->t->mb, c->t->routed.n_row);
   return sum;
 }
-static double parameter_bytes(const Compile *c, const Program *p, const Op *op) {
+static double parameter_bytes(const Program *p, const Op *op) {
   double sum = 0;
   for (int k = 0; k < op->n_in; k++)
     if (op->in[k] != NO_VAL && p->val[op->in[k]].kind == VAL_PARAM) {
       const Param *w = program_param_of(p, op->in[k]);
-      sum += (double)w->expert_stride * w->n_expert_here * (double)c->t->k->real_size;
+      sum += (double)w->expert_stride * w->n_expert_here * (double)dtype_size(weight_type(&p->num, w->group));
     }
   return sum;
 }
 static double state_bytes(const Compile *c, int g, StateKind k) { return (double)c->t->s->buf[c->t->s->state[g][k]].bytes; }
+/* What an update reads and writes: masters and both moments both ways, the gradient in, and the weights out where they are rounded masters. */
+static double update_bytes(const Compile *c, ParamGroupId g) {
+  const Numerics *num = &c->t->s->p->num;
+  double owned = state_bytes(c, g, STATE_M) / (double)dtype_size(num->real);
+  size_t accum = num->exact ? sizeof(uint64_t) : dtype_size(num->real),
+         rounded = state_bytes(c, g, STATE_MASTER) > 0 ? dtype_size(num->act) : 0;
+  return 6 * state_bytes(c, g, STATE_M) + owned * (double)(accum + rounded);
+}
 
 /* Whichever takes longer: its products, or what it reads and writes. */
 static double kernel_seconds(Compile *c, const Ins *i) {
@@ -40,7 +48,7 @@ static double kernel_seconds(Compile *c, const Ins *i) {
   const OpDesc *d = &op_desc[op->kind];
   double flops = d->flops ? d->flops(p, op, i->pass, &c->t->mb[i->mb], i->guard >= 0 ? c->t->routed.n_row[i->guard] : 0) : 0;
   double bytes = buffers_bytes(c, i->in, MAX_IN) + buffers_bytes(c, i->out, MAX_OUT) + buffers_bytes(c, i->d_in, MAX_IN) +
-                 buffers_bytes(c, i->d_out, MAX_OUT) + (op->kind == OP_EMBED ? 0 : parameter_bytes(c, p, op));
+                 buffers_bytes(c, i->d_out, MAX_OUT) + (op->kind == OP_EMBED ? 0 : parameter_bytes(p, op));
   c->list.flops += flops;
   return flops / c->cost->flops > bytes / c->cost->memory ? flops / c->cost->flops : bytes / c->cost->memory;
 }
@@ -60,8 +68,7 @@ static double ins_seconds(Compile *c, const Ins *i) {
     for (int g = 0; g < N_PGROUP && c->t->s->train; g++) bytes += state_bytes(c, g, STATE_ACCUM);
     break;
   case INS_UPDATE:
-    /* weight and both moments read and written, the gradient read, all of them as long as a moment */
-    bytes = 7 * state_bytes(c, i->group, STATE_M);
+    bytes = update_bytes(c, i->group);
     break;
   default:
     break;
@@ -73,22 +80,31 @@ static void compute_to(Compile *c, int ins) {
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------------------------------------------------ */
-static double transfer_seconds(const SimCost *cost, AxisSet axes, uint64_t bytes, uint64_t messages) {
+static double load_seconds(const SimCost *cost, AxisSet axes, const CommLoad *load) {
   double bandwidth = 0, latency = 0;
   for (int a = 0; a < N_AXIS; a++) {
     if (!(axes & AXIS_BIT(a))) continue;
     if (bandwidth == 0 || cost->bandwidth[a] < bandwidth) bandwidth = cost->bandwidth[a];
     if (cost->latency[a] > latency) latency = cost->latency[a];
   }
-  return (double)bytes / bandwidth + (double)messages * latency;
+  uint64_t most = load->sent > load->received ? load->sent : load->received;
+  return (double)most / bandwidth + (double)load->messages * latency;
+}
+/* Of the member that takes longest, where all are known: ranks of a class have other shares. */
+static double call_seconds(const SimCost *cost, const CommCall *call, const CommLoad *own) {
+  double most = load_seconds(cost, call->axes, own);
+  for (int i = 0; i < call->n && call->load; i++) {
+    double seconds = load_seconds(cost, call->axes, &call->load[i]);
+    most = seconds > most ? seconds : most;
+  }
+  return most;
 }
 
 static SimEvent *add_event(Compile *c, SimKind kind, const char *name, const CommCall *call) {
   SimEvent *x = &c->list.event[c->list.n++];
   *x = (SimEvent){.kind = kind, .axes = call->axes, .name = name, .call = call->kind, .before = c->compute, .sent = call->bytes};
   for (int i = 0; i < call->n; i++) x->received += call->from[i];
-  uint64_t most = x->sent > x->received ? x->sent : x->received;
-  x->seconds = transfer_seconds(c->cost, call->axes, most, call->messages);
+  x->seconds = call_seconds(c->cost, call, &(CommLoad){x->sent, x->received, call->messages});
   c->compute = 0;
   return x;
 }
@@ -102,6 +118,11 @@ static void add_pair(Compile *c, const Ins *i, const char *name, const CommCall 
     SimEvent *x = add_event(c, call->to[k] ? SIM_SEND : SIM_RECV, name, call);
     x->peer = k, x->tag = -TAG_OF_COPY - (int)i->kind;
   }
+}
+
+/* Calls by shares of parameters that ranks with equal states do not have in equal sizes: of one parameter, or where states are whole. */
+static bool unlike_shares(const Compile *c, InsKind k) {
+  return k == INS_FETCH || k == INS_REDUCE_PARAM || (!c->t->zero1 && (k == INS_REDUCE || k == INS_NORM));
 }
 
 static void add_call(void *ctx, int ins, const CommCall *call) {
@@ -118,8 +139,7 @@ static void add_call(void *ctx, int ins, const CommCall *call) {
     add_pair(c, i, name, call);
   } else {
     SimEvent *x = add_event(c, SIM_CALL, name, call);
-    x->shares =
-        i->kind == INS_REDUCE || i->kind == INS_GATHER || i->kind == INS_NORM || i->kind == INS_FETCH || i->kind == INS_REDUCE_PARAM;
+    x->shares = unlike_shares(c, i->kind);
     if (c->pairs) x->to = copied(c->a, call->to, call->n), x->from = copied(c->a, call->from, call->n);
   }
 }

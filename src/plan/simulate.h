@@ -15,7 +15,7 @@ typedef struct SimEvent {
   double before, seconds;           /* compute since the event before; transfer */
   int peer, tag;                    /* SEND, RECV: pipeline coordinate, message */
   uint64_t sent, received;          /* bytes */
-  bool shares;                      /* its bytes follow from shares of parameters, which differ by a block from rank to rank of a class */
+  bool shares;                      /* its bytes follow from shares of parameters that differ from rank to rank of a class */
   const uint64_t *to, *from;        /* CALL: [members] bytes; NULL: sums alone are checked, and none where `shares` */
 } SimEvent;
 /* What a rank does between two messages is one number: its list is short. */

@@ -53,7 +53,7 @@ Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal
   return p;
 }
 
-/* ---- what a place exchanges ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- what a place works on and exchanges ------------------------------------------------------------------------------------------------------------------------ */
 /* Rows of each place's tokens for each expert in a micro-batch: [places][experts]. */
 static void count_rows(int32_t *rows, Arena *a, const Mesh *m, const Deal *d, int mb, int routing, int n_expert, int top_k) {
   for (int r = 0; r < m->world / m->size[AXIS_PP]; r++) {
@@ -87,9 +87,34 @@ static uint64_t fold_exchange(uint64_t key, const Mesh *m, int rank, const int32
   return fold_int(fold_int(fold_int(fold_int(key, out), out_segments), in), in_segments);
 }
 
-uint64_t *world_routing(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k) {
+/* Pairs of queries and keys in the windows of a CP rank's sequences: what attention computes (op_attention.c), for any heads. */
+static int64_t visible_pairs(Arena *a, const Deal *d, DealPlace p, int mb, int64_t sliding_window) {
+  ArenaMark mark = arena_mark(a);
+  TokenView v = deal_view(d, a, p, mb, VIEW_TP);
+  int64_t n = 0;
+  for (int64_t i = 0; i < v.n_token; i++)
+    n += sliding_window && v.position[i] >= sliding_window ? sliding_window : (int64_t)v.position[i] + 1;
+  arena_release(a, mark);
+  return n;
+}
+static void fold_pairs(uint64_t *key, Arena *a, const Mesh *m, const Deal *d, int64_t sliding_window) {
+  int n = m->world / m->size[AXIS_PP];
+  for (int r = 0; r < n; r++) {
+    AxisSet tp = AXIS_BIT(AXIS_TP);
+    if (mesh_coord(m, r, AXIS_TP) > 0) continue; /* has what the first of its group has */
+    uint64_t pairs = 0;
+    for (int mb = 0; mb < d->n_mb; mb++) pairs = fold_int(pairs, visible_pairs(a, d, deal_place(m, r), mb, sliding_window));
+    for (int i = 0; i < mesh_group_size(m, tp); i++) {
+      uint64_t *k = &key[mesh_group_rank(m, r, tp, i)];
+      *k = fold(*k, pairs);
+    }
+  }
+}
+
+uint64_t *world_work(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k, int64_t sliding_window) {
   int n = m->world / m->size[AXIS_PP];
   uint64_t *key = ARENA_NEW(a, uint64_t, n);
+  fold_pairs(key, a, m, d, sliding_window);
   ArenaMark mark = arena_mark(a);
   int32_t *rows = ARENA_NEW(a, int32_t, (int64_t)n * n_expert);
   for (int mb = 0; mb < d->n_mb && n_expert; mb++) {
@@ -144,12 +169,15 @@ uint64_t world_step_key(uint64_t key, const Program *const *chunk, int n_chunk, 
   return fold_params(key, chunk[0]->params);
 }
 
-size_t world_state_bytes(const ParamSet *ps, int rank, const Numerics *num, const StepOptions *o) {
+size_t world_state_bytes(const ParamSet *ps, int rank, const Numerics *num, const StepOptions *o, uint64_t *key) {
   size_t sum = 0;
   for (int g = 0; g < N_PGROUP; g++) {
     size_t bytes[N_STATE];
     step_state_bytes(ps, rank, g, num, o->zero1, o->zero3, bytes);
-    for (int k = 0; k < N_STATE; k++) sum += align_up(bytes[k], PLAN_LINE);
+    for (int k = 0; k < N_STATE; k++) {
+      sum += align_up(bytes[k], PLAN_LINE);
+      if (key) *key = fold(*key, bytes[k]);
+    }
   }
   return sum;
 }

@@ -39,7 +39,7 @@ static double measure_memory(Arena *a, const Kernels *k, KCtx kc) {
   for (int i = 0; i < REPEATS; i++) {
     double t = timer_now();
     k->add(&kc, y, y, x, COPIED);
-    double rate = 3.0 * COPIED * (double)k->real_size / (timer_now() - t);
+    double rate = 3.0 * COPIED * (double)k->act_size / (timer_now() - t);
     best = rate > best ? rate : best;
   }
   return best;
@@ -98,15 +98,15 @@ static SimList compile_job(const Job *j, Arena *a, int routing, const SimCost *c
   return sim_compile(a, j->arena, &t, cost, pairs);
 }
 
-/* Lists that stand for ranks: of one class, with exchanges of the same sizes. */
+/* Lists that stand for ranks: of one class, with states and exchanges of the same sizes. */
 typedef struct Alike {
   int cls, rank;
-  uint64_t exchanges;
+  uint64_t states, work;
 } Alike;
-static int find_alike(Alike *alike, int *n, int cls, uint64_t exchanges, int rank) {
+static int find_alike(Alike *alike, int *n, const Alike *x) {
   for (int i = *n - 1; i >= 0; i--)
-    if (alike[i].cls == cls && alike[i].exchanges == exchanges) return i;
-  alike[*n] = (Alike){cls, rank, exchanges};
+    if (alike[i].cls == x->cls && alike[i].states == x->states && alike[i].work == x->work) return i;
+  alike[*n] = *x;
   return (*n)++;
 }
 
@@ -116,9 +116,10 @@ bool sim_world(SimWorld *s, const WorldPlan *w, Arena *a, Arena *scratch, const 
   int n = 0, *list_of = ARENA_NEW(a, int, args->world), places = m->world / m->size[AXIS_PP];
   Alike *alike = ARENA_NEW(a, Alike, args->world);
   const ModelConfig *model = &args->c->model;
-  uint64_t *exchanges = world_routing(a, m, &w->deal, routing, (int)model->num_local_experts, (int)model->num_experts_per_tok);
+  uint64_t *work =
+      world_work(a, m, &w->deal, routing, (int)model->num_local_experts, (int)model->num_experts_per_tok, model->sliding_window);
   for (int rank = 0; rank < args->world; rank++)
-    list_of[rank] = find_alike(alike, &n, exact ? rank : w->class_of[rank], exchanges[rank % places], rank);
+    list_of[rank] = find_alike(alike, &n, &(Alike){exact ? rank : w->class_of[rank], rank, w->states_of[rank], work[rank % places]});
   SimList *list = ARENA_NEW(a, SimList, n);
   for (int i = 0; i < n; i++) {
     ArenaMark mark = arena_mark(scratch);

@@ -16,7 +16,7 @@ static int find_class(WorldPlan *w, uint64_t key, int stage) {
 
 static void join_class(WorldPlan *w, int cls, const Job *j, int rank) {
   RankClass *c = &w->cls[cls];
-  size_t states = world_state_bytes(&j->params, rank, &j->train.program[0].num, &j->train.options);
+  size_t states = world_state_bytes(&j->params, rank, &j->train.program[0].num, &j->train.options, &w->states_of[rank]);
   bool first = c->n++ == 0;
   if (first || states > c->states) c->states = states, c->rank = rank;
   if (first || states < c->states_least) c->states_least = states;
@@ -43,8 +43,11 @@ bool world_plan(WorldPlan *w, Arena *a, Arena *scratch, const WorldPlanArgs *arg
   const Deal *deal[2] = {&j.train.deal, &j.eval.deal};
   Places p = world_places(a, &j.mesh, deal, j.has_eval ? 2 : 1, (int)args->c->model.num_local_experts,
                           args->c->layout.cp_comm_type == CP_COMM_A2A);
-  *w = (WorldPlan){
-      .mesh = j.mesh, .deal = j.train.deal, .class_of = ARENA_NEW(a, int, args->world), .cls = ARENA_NEW(a, RankClass, args->world)};
+  *w = (WorldPlan){.mesh = j.mesh,
+                   .deal = j.train.deal,
+                   .class_of = ARENA_NEW(a, int, args->world),
+                   .states_of = ARENA_NEW(a, uint64_t, args->world),
+                   .cls = ARENA_NEW(a, RankClass, args->world)};
   arena_release(scratch, mark);
   for (int rank = 0; rank < args->world; rank++) w->class_of[rank] = -1;
   for (int rank = 0; rank < args->world; rank++)

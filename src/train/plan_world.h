@@ -11,6 +11,7 @@ typedef struct RankClass {
 typedef struct WorldPlan {
   Mesh mesh; Deal deal;             /* of training */
   int *class_of;                    /* [world] */
+  uint64_t *states_of;              /* [world] equal numbers, equal bytes of every parameter state */
   RankClass *cls; int n_class;
 } WorldPlan;
 

@@ -185,6 +185,23 @@ static void assert_told(const Told *t, uint64_t bytes, uint64_t messages, const 
   assert_memory_equal(t->to, to, (size_t)t->c.n * sizeof *to);
   assert_memory_equal(t->from, from, (size_t)t->c.n * sizeof *from);
 }
+/* Every member's load is what that member's own sketch tells. */
+static void assert_loads(Arena *a, const Mesh *m, const int64_t *bound, size_t stage_bytes) {
+  Told t[8] = {0};
+  CommLoad load[2][8];
+  for (int call = 0; call < 3; call++) {
+    for (int i = 0; i < m->world; i++) {
+      Sketch s = sketch_open(a, m, i, keep, &t[i]);
+      if (call == 0) sketch_reduce_scatter(&s, AXES_WORLD, 8, bound, stage_bytes);
+      if (call == 1) sketch_allgather(&s, AXES_WORLD, bound, 1 << 28); /* in several messages */
+      if (call == 2) sketch_allreduce_u64(&s, AXES_WORLD, 4001);
+      load[0][i] = (CommLoad){.sent = t[i].c.bytes, .messages = t[i].c.messages};
+      for (int k = 0; k < m->world; k++) load[0][i].received += t[i].from[k];
+      memcpy(load[1], t[i].c.load, (size_t)m->world * sizeof *load[1]);
+    }
+    assert_memory_equal(load[0], load[1], (size_t)m->world * sizeof **load);
+  }
+}
 #define LIST(...) ((const uint64_t[]){__VA_ARGS__})
 
 static void test_predictions(void **s) {
@@ -212,6 +229,7 @@ static void test_predictions(void **s) {
   sketch_exchange_rows(&first, AXES_WORLD, (RowSeg[]){{1, 0, 2}, {0, 2, 5}, {1, 7, 0}, {2, 7, 1}}, 4, (RowSeg[]){{2, 0, 9}, {0, 9, 5}}, 2,
                        3);
   assert_told(&t, 9, 2, LIST(0, 6, 3), LIST(0, 0, 27));
+  assert_loads(&a, &m, bound, 64);
   int before = t.n;
   sketch_reduce_pair(&last, AXES_WORLD, 2, 0, 8, 100, 256);
   assert_told(&t, 800, 4, LIST(800, 0, 0), LIST(0, 0, 0));

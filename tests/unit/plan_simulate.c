@@ -96,24 +96,59 @@ static void every_layout_runs_to_its_end(void **state) {
   "layout.pp=2", "layout.tp=2", "layout.ep=2", "train.global_batch_size=16", "data.seq_length=16", "numerics.shards=2",                    \
       "model.vocab_size=64", "model.num_local_experts=4", "model.intermediate_size=16", "model.num_hidden_layers=2",                       \
       "model.first_k_dense_replace=0"
-/* A list a class, and one a rank: the same calls, and the same time where products alone cost any. (Shares of parameters differ within a class.) */
-static void classes_make_the_same_calls(void **state) {
-  (void)state;
-  SimCost products = {.flops = 1e9, .memory = 1e300};
-  for (int i = 0; i < N_AXIS; i++) products.bandwidth[i] = 1e300;
-  int64_t calls[2];
-  double seconds[2];
+/* A list a class of ranks, and one a rank: the same calls and the same times, to the last bit. */
+static void assert_classes(int world, int routing, const char *what, const char *const *sets) {
+  Lists l[2];
+  SimReport r[2];
   for (int exact = 0; exact < 2; exact++) {
-    Lists l;
-    SimReport r;
-    lists_open_at(&l, 16, ROUTE_BALANCED, exact, &products, RIG_SETS(EVEN));
-    if (!simulate(&r, &l.r.a, &l.w, &l.r.e)) fail_msg("%s", l.r.e.text);
-    assert_true(r.pairs == (exact == 1));
-    calls[exact] = r.n_call, seconds[exact] = r.seconds;
-    lists_close(&l);
+    lists_open(&l[exact], world, routing, exact, sets);
+    if (!simulate(&r[exact], &l[exact].r.a, &l[exact].w, &l[exact].r.e)) fail_msg("%s: %s", what, l[exact].r.e.text);
   }
-  assert_int_equal(calls[0], calls[1]);
-  assert_true(seconds[0] > seconds[1] * (1 - 1e-9) && seconds[0] < seconds[1] * (1 + 1e-9));
+  assert_true(r[1].pairs && (r[0].pairs == (r[0].n_call == 0)));
+  assert_int_equal(r[0].n_call, r[1].n_call);
+  assert_int_equal(r[0].n_message, r[1].n_message);
+  for (int rank = 0; rank < world; rank++) {
+    double flops[2];
+    for (int exact = 0; exact < 2; exact++) flops[exact] = l[exact].w.list[l[exact].w.list_of[rank]].flops;
+    if (flops[0] != flops[1]) fail_msg("%s, rank %d: %.17g flop by its class's list, %.17g by its own", what, rank, flops[0], flops[1]);
+    if (memcmp(&r[0].rank[rank], &r[1].rank[rank], sizeof(SimTime)))
+      print_message(
+          "%s, rank %d: ends at %.17g s by its class's list, at %.17g s by its own; computes %.17g, %.17g; transfers %.17g, %.17g", what,
+          rank, r[0].rank[rank].end, r[1].rank[rank].end, r[0].rank[rank].compute, r[1].rank[rank].compute, r[0].rank[rank].transfer,
+          r[1].rank[rank].transfer);
+  }
+  assert_true(r[0].seconds == r[1].seconds);
+  assert_memory_equal(r[0].axes_seconds, r[1].axes_seconds, sizeof r[0].axes_seconds);
+  for (int exact = 0; exact < 2; exact++) lists_close(&l[exact]);
+}
+static const struct {
+  int ranks;
+  const char *const *set;
+} worlds[] = {
+    {16, RIG_SETS(EVEN)},
+    {16, RIG_SETS(EVEN, "optimizer.shard_parameters=true")},
+    {16, RIG_SETS("layout.pp=2", "layout.tp=2", "layout.ep=2", "train.global_batch_size=8")},
+    {12, RIG_SETS("layout.cp=6", "layout.tp=2", "layout.ep=4", "data.seq_length=48", "model.sliding_window=5")},
+    {4, RIG_SETS("layout.cp=4", "data.seq_length=32", "model.sliding_window=9", "model.model_type=llama", "model.num_local_experts=0")},
+    {12, RIG_SETS("layout.cp=3", "layout.tp=1", "layout.ep=4", "optimizer.shard_parameters=true")},
+    {18, RIG_SETS("layout.tp=3", "layout.ep=6", "layout.etp=3", "numerics.dtype=bf16", "train.global_batch_size=11")},
+    {24, RIG_SETS("layout.cp=4", "layout.cp_comm_type=a2a", "layout.ep=3", "optimizer.shard=false", "train.global_batch_size=13")},
+    {20, RIG_SETS("layout.pp=2", "layout.ep=5", "model.tie_word_embeddings=true", "schedule.name=zero_bubble", "numerics.mode=native")},
+};
+static void classes_take_the_time_of_their_ranks(void **state) {
+  (void)state;
+  char what[64];
+  for (size_t i = 0; i < sizeof worlds / sizeof *worlds; i++)
+    for (int k = 0; k < 2; k++) {
+      snprintf(what, sizeof what, "world %zu, %s", i, k ? "all to one" : "balanced");
+      assert_classes(worlds[i].ranks, k ? ROUTE_ALL_TO_ONE : ROUTE_BALANCED, what, worlds[i].set);
+    }
+  for (int i = 0; i < N_LAYOUT; i++) {
+    const char *sets[LAYOUT_SETS + 2];
+    layout_sets(i, sets, (const char *[]){"train.global_batch_size=8", NULL});
+    snprintf(what, sizeof what, "layout %d", i);
+    assert_classes(layout[i].ranks, ROUTE_BALANCED, what, sets);
+  }
 }
 
 /* ---- planted ------------------------------------------------------------------------------------------------------------------------------- */
@@ -200,7 +235,7 @@ static void costs_are_read(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(times_by_hand), cmocka_unit_test(every_layout_runs_to_its_end),
-                                     cmocka_unit_test(classes_make_the_same_calls), cmocka_unit_test(planted_faults_are_found),
+                                     cmocka_unit_test(classes_take_the_time_of_their_ranks), cmocka_unit_test(planted_faults_are_found),
                                      cmocka_unit_test(costs_are_read)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,7 +42,7 @@ static int check_world(int world, int64_t n_valid, const char *const *sets) {
       assert_same_list(&class.train.step, &j.train.step, rank);
       assert_same_list(&class.eval.step, &j.eval.step, rank);
       for (int g = REGION_F; g < N_REGION; g++) assert_int_equal(class.mem.bytes[g], j.mem.bytes[g]);
-      size_t states = world_state_bytes(&j.params, rank, &j.train.program[0].num, &j.train.options);
+      size_t states = world_state_bytes(&j.params, rank, &j.train.program[0].num, &j.train.options, NULL);
       assert_int_equal(j.mem.bytes[REGION_P] - states, class.mem.bytes[REGION_P] - w.cls[i].states);
       most = states > most ? states : most, least = states < least ? states : least;
       members++;
