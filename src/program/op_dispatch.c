@@ -93,6 +93,9 @@ static int planes_received(const Dims *d, const Layout *l) {
   return n;
 }
 
+/* One plane in all, of the type of the result, is received where the result belongs. */
+static bool lands(const Dims *d, const Layout *l, bool same_type) { return planes_received(d, l) == 1 && same_type; }
+
 /* Rows at home, by expert: a segment for every (expert, ETP member, plane); plane k of a member follows `stride` rows after the one before. */
 static int home_segments(const Dims *d, const int32_t *plan, const Layout *l, int64_t stride, RowSeg *seg) {
   const int32_t *sent = counts_sent(d, plan);
@@ -164,11 +167,11 @@ static Sides sides_back(const OpCall *c, const Layout *l, void *work) {
   return x;
 }
 /* Rows back home: the planes of all ETP members, merged by the fixed tree into out [T k, width], which is of the type that `to` calls act. A value that is whole
- * on every member comes from the first. One plane in all is the result. */
+ * on every member comes from the first. */
 static void bring_back(const OpCall *c, const Kernels *to, const Layout *l, const void *expert_rows, size_t row_bytes, void *out,
                        int64_t width, char *work) {
   const Dims *d = &c->p->dims;
-  bool whole = planes_received(d, l) == 1;
+  bool whole = lands(d, l, row_bytes == (size_t)width * to->act_size);
   char *planes = whole ? out : work + segments_work(d, l);
   int64_t slots = c->mb->view[VIEW_OWN].n_token * d->top_k;
   Sides x = sides_back(c, l, work);
@@ -181,9 +184,9 @@ static void bring_back(const OpCall *c, const Kernels *to, const Layout *l, cons
   for (int k = 0; k < n; k++) plane[k] = planes + (size_t)(k * slots) * row_bytes;
   to->tree_merge(&c->env->kctx, out, plane, node, l->partial ? n : 1, slots, width, width, width);
 }
-static size_t back_work(const Program *p, const Layout *l, int64_t width, size_t real) {
-  int planes = planes_received(&p->dims, l);
-  return segments_work(&p->dims, l) + (size_t)((planes == 1 ? 0 : planes) * p->dims.n_token[VIEW_OWN] * p->dims.top_k * width) * real;
+static size_t back_work(const Program *p, const Layout *l, int64_t width, size_t real, bool same_type) {
+  int planes = lands(&p->dims, l, same_type) ? 0 : planes_received(&p->dims, l);
+  return segments_work(&p->dims, l) + (size_t)(planes * p->dims.n_token[VIEW_OWN] * p->dims.top_k * width) * real;
 }
 
 void dispatch_fwd(const OpCall *c) { send_out(c, c->in[0], c->out[0], value_row_bytes(c->p, c->op->in[0], false)); }
@@ -230,12 +233,13 @@ size_t dispatch_work(const OpWorkArgs *w, Pass pass) {
   int64_t width = w->p->val[w->op->in[0]].width;
   size_t most = 0, sum = work_align((size_t)(w->p->dims.n_token[VIEW_OWN] * w->p->dims.top_k * width) * w->k->real_size);
   for (int k = 0; k < w->op->n_out; k++) {
-    size_t n = back_work(w->p, &w->p->val[w->op->out[k]].grad_layout, width, w->k->real_size);
+    size_t n = back_work(w->p, &w->p->val[w->op->out[k]].grad_layout, width, w->k->real_size, true);
     most = n > most ? n : most;
   }
   return sum + most;
 }
 size_t return_work(const OpWorkArgs *w, Pass pass) {
   if (pass != PASS_FWD) return segments_work(&w->p->dims, NULL);
-  return back_work(w->p, &w->p->val[w->op->in[0]].layout, w->p->val[w->op->out[0]].width, w->k->real_size);
+  const Value *rows = &w->p->val[w->op->in[0]], *out = &w->p->val[w->op->out[0]];
+  return back_work(w->p, &rows->layout, out->width, w->k->real_size, rows->dtype == out->dtype);
 }
