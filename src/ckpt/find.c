@@ -11,6 +11,12 @@
 
 /* ---- trial ------------------------------------------------------------------------------------------------------------------------ */
 
+/* Not more bytes than what is stored can hold: damage may claim rows without end. */
+static bool plausible(hid_t set, const CkptTensor *t) {
+  enum { DEFLATE_MOST = 1032 }; /* bytes that a compressed one can stand for */
+  return (double)t->rows * (double)tensor_row_bytes(t) <= (double)H5Dget_storage_size(set) * DEFLATE_MOST;
+}
+
 /* Everything that HDF5 keeps about the file and its data sets; of compressed ones the chunks too. In a child process. */
 static herr_t touch_link(hid_t file, const char *link, const H5L_info_t *info, void *ctx) {
   (void)ctx;
@@ -22,7 +28,10 @@ static herr_t touch_link(hid_t file, const char *link, const H5L_info_t *info, v
     char element[16];
     CkptPiece last = {.row = t.rows - 1, .n_row = 1, .col = t.cols - 1, .n_col = 1, .data = element};
     int64_t step = H5Pget_layout(create) == H5D_CHUNKED ? tensor_chunk_rows(&t) : t.rows;
-    for (; step > 0 && last.row >= 0; last.row -= step) tensor_read(object, &t, &last);
+    for (bool ok = plausible(object, &t); ok && step > 0 && last.row >= 0; last.row -= step) {
+      ok = tensor_read(object, &t, &last);
+      probe_progress();
+    }
     H5Pclose(create);
   }
   H5Oclose(object);
@@ -54,6 +63,7 @@ typedef struct Candidates {
   char **file; /* best first */
   int n;
   bool directory; /* the user left the choice to us */
+  char *note;     /* rank 0's: why `latest` does not make it */
 } Candidates;
 
 static int step_descending(const void *a, const void *b) {
@@ -89,6 +99,7 @@ static bool list_candidates(Arena *a, const char *path, Candidates *c, Err *e) {
   if (n == 0 && !first) return err_set(e, ERR_CKPT, "%s", no_latest.text);
   c->file = ARENA_NEW(a, char *, n + 1);
   if (first) c->file[c->n++] = first;
+  if (c->directory && !first) c->note = arena_printf(a, "%s", no_latest.text);
   for (int i = 0; i < n; i++)
     if (!first || step[i] < latest) c->file[c->n++] = arena_printf(a, "%s/step_%08" PRId64 ".h5", path, step[i]);
   return true;
@@ -138,14 +149,15 @@ bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet
   Candidates c = {0};
   *note = NULL;
   TRY(agree_candidates(w, a, path, &c, e));
+  char *said = c.note;
   for (int i = 0; i < c.n; i++) {
     Err why = {0};
     if (try_file(w, a, c.file[i], m, set, n_set, &why)) {
-      if (*note) *note = arena_printf(a, "%s; resuming from %s, the newest that is whole", *note, c.file[i]);
+      if (said) *note = arena_printf(a, "%s; resuming from %s, the newest that is whole", said, c.file[i]);
       return true;
     }
     if (!c.directory || !is_damaged(w, a, c.file[i])) return err_set(e, why.code, "%s", why.text);
-    *note = *note ? arena_printf(a, "%s; %s", *note, why.text) : arena_printf(a, "%s", why.text);
+    said = said ? arena_printf(a, "%s; %s", said, why.text) : arena_printf(a, "%s", why.text);
   }
-  return err_set(e, ERR_CKPT, "%s: no checkpoint in it is whole: %s", path, *note);
+  return err_set(e, ERR_CKPT, "%s: no checkpoint in it is whole: %s", path, said);
 }

@@ -259,6 +259,7 @@ static herr_t trial_read(hid_t group, const char *name, const H5L_info_t *info, 
     for (int i = 0; i < n_dim; i++) n *= dims[i];
     if (!dataset_read(t->g, set, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, t->room, n, &e))
       dataset_read(t->g, set, name, H5T_STD_I64LE, H5T_NATIVE_INT64, t->room, n, &e);
+    probe_progress();
   }
   H5Dclose(set);
   return 0;

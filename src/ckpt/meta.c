@@ -121,7 +121,12 @@ char *ckpt_latest(Arena *a, const char *dir, int64_t *step, Err *e) {
     return NULL;
   }
   bool read = fgets(name, NAME, f) != NULL;
+  int why = ferror(f) ? errno : 0;
   fclose(f);
+  if (why) {
+    err_set(e, ERR_CKPT, "%s: cannot be read: %s", path, strerror(why));
+    return NULL;
+  }
   name[strcspn(name, "\n")] = 0;
   if (!read || !ckpt_parse_name(name, step)) {
     err_set(e, ERR_CKPT, "%s: holds '%s', not the name of a checkpoint (step_00000100.h5)", path, name);

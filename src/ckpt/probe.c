@@ -18,7 +18,15 @@ static void die_quietly(void) {
   int nowhere = open("/dev/null", O_WRONLY);
   dup2(nowhere, STDOUT_FILENO), dup2(nowhere, STDERR_FILENO);
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-  setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS + 1});
+  probe_progress();
+}
+
+void probe_progress(void) {
+  struct rusage used;
+  struct rlimit limit;
+  getrusage(RUSAGE_SELF, &used), getrlimit(RLIMIT_CPU, &limit);
+  limit.rlim_cur = (rlim_t)(used.ru_utime.tv_sec + used.ru_stime.tv_sec + CPU_SECONDS + 1);
+  if (limit.rlim_cur <= limit.rlim_max) setrlimit(RLIMIT_CPU, &limit);
 }
 
 bool probe_survives(void (*touch)(void *ctx), void *ctx, Err *e) {

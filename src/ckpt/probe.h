@@ -6,7 +6,9 @@
 #include <stdbool.h>
 #include "base/err.h"
 
-/* Forks; the child runs touch(ctx) and ends. ERR_CKPT when it did not get to the end (a signal, or 5 s of CPU time), or no process could
- * be made. What touch changes in memory is lost. It may not use MPI, threads or files that the parent has open. */
+/* Forks; the child runs touch(ctx) and ends. ERR_CKPT when it did not get to the end (a signal, or 5 s of CPU time without progress), or
+ * no process could be made. What touch changes in memory is lost. It may not use MPI, threads or files that the parent has open. */
 bool probe_survives(void (*touch)(void *ctx), void *ctx, Err *e);
+/* For touch: another piece has been read, however large the file is. */
+void probe_progress(void);
 #endif

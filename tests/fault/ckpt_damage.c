@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -228,6 +229,14 @@ static void test_latest(void **s) {
   char *file;
   Err e = {0};
   WANT(f, !ckpt_read_meta(&f->a, f->dir, &m, &file, &e) && strstr(e.text, "has a file `latest`"), "%s", e.text);
+  comm_barrier(f->w);
+  char *path = arena_printf(&f->a, "%s/latest", f->dir);
+  if (world_rank(f->w) == 0) CHECK(mkdir(path, 0700) == 0, "%s", path);
+  comm_barrier(f->w);
+  e = (Err){0};
+  WANT(f, !ckpt_read_meta(&f->a, f->dir, &m, &file, &e) && strstr(e.text, "cannot be read: Is a directory"), "%s", e.text);
+  comm_barrier(f->w);
+  if (world_rank(f->w) == 0) rmdir(path);
   SETTLE(f);
 }
 

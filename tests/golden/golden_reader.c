@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -371,13 +373,23 @@ static void touch_null(void *ctx) { *(volatile int *)ctx = 1; }
 
 static void touch_exit(void *ctx) { _exit(*(int *)ctx); }
 
+/* Two seconds, where one is left. */
+static void touch_slowly(void *ctx) {
+  setrlimit(RLIMIT_CPU, &(struct rlimit){(rlim_t)(clock() / CLOCKS_PER_SEC) + 1, RLIM_INFINITY});
+  if (*(bool *)ctx) probe_progress();
+  for (clock_t end = clock() + 2 * CLOCKS_PER_SEC; clock() < end;) {}
+}
+
 static void trial_process(void **state) {
   (void)state;
   Err e = {0};
   assert_true(probe_survives(touch_nothing, NULL, &e));
+  assert_true(probe_survives(touch_slowly, &(bool){true}, &e));
   must_fail(&e, probe_survives(touch_null, NULL, &e), ERR_CKPT, "crashed or hung in a trial");
   e = (Err){0};
   must_fail(&e, probe_survives(touch_exit, &(int){1}, &e), ERR_CKPT, "crashed or hung in a trial"); /* a sanitizer ends it so */
+  e = (Err){0};
+  must_fail(&e, probe_survives(touch_slowly, &(bool){false}, &e), ERR_CKPT, "crashed or hung in a trial");
 }
 
 static void as_settings(void **state) {
