@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/path.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/diff.h"
 #include "data/data.h"
@@ -11,6 +12,7 @@
 #include "train/eval_verb.h"
 #include "train/golden_verb.h"
 #include "train/loop.h"
+#include "train/outputs.h"
 #include "train/plan_verb.h"
 #include "train/report.h"
 #include "train/sample.h"
@@ -135,6 +137,7 @@ static bool verb_train(World *w, Arena *a, const Args *args, Err *e) {
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
   const char *text = NULL; /* before derived values: a checkpoint belongs to no layout */
   if (config_read(doc, a, args->pos[0], args->sets, args->n_sets, e)) text = config_text(doc, a), config_resolve(doc, world_size(w), e);
+  if (text) outputs_apart(a, &doc->c, args->pos[0], args->opt[OPT_RESUME], e);
   TRY(world_agree(w, e));
   if (args->opt[OPT_PRINT_CONFIG]) {
     if (world_rank(w) == 0) config_print(doc, stdout);
@@ -178,7 +181,10 @@ static bool verb_golden(World *w, Arena *a, const Args *args, Err *e) {
   TRY(read_number(args, OPT_STEPS, 1, &n_step, e));
   const char *const *below = golden_verb_sets(a, n_step, &n);
   Sets s = add_sets(a, below, n, args);
-  if (config_read(doc, a, args->pos[0], s.text, s.n, e)) config_resolve(doc, world_size(w), e);
+  const char *out = args->pos[1];
+  if (config_read(doc, a, args->pos[0], s.text, s.n, e) && config_resolve(doc, world_size(w), e) &&
+      path_apart("etalon golden", out, "it", args->pos[0], e) && path_apart("etalon golden", out, "--resume", args->opt[OPT_RESUME], e))
+    path_apart("etalon golden", out, "data.train", doc->c.data.train, e);
   return world_agree(w, e) && golden_verb(w, a, &doc->c, args->pos[1], args->opt[OPT_RESUME], stdout, e);
 }
 

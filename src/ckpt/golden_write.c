@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/path.h"
 #include "ckpt/h5util.h"
 
 struct GoldenOut {
@@ -29,6 +30,7 @@ bool golden_create(GoldenOut **out, World *w, Arena *a, const char *path, const 
   *g = (GoldenOut){.w = w, .path = path, .part = arena_printf(a, "%s.part", path), .file = -1};
   if (world_rank(w) != 0) return true;
   h5_silence();
+  TRY(path_replaceable(path, e));
   g->file = H5Fcreate(g->part, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   if (g->file < 0) return h5_fail(e, g->part, "cannot be written");
   return (put_text(g->file, "config", golden_config_text(c, a)) && put_text(g->file, "numerics", numerics)) ||

@@ -1,9 +1,11 @@
 /* `etalon data`: text to Megatron's two files, and a look at any data set. */
-#include "data/format.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/path.h"
+#include "data/format.h"
 
 enum { CHUNK = 1 << 16 };
 
@@ -15,6 +17,7 @@ typedef struct OutFile {
 
 static bool out_open(OutFile *o, Arena *a, const char *prefix, const char *suffix, Err *e) {
   o->path = arena_printf(a, "%s%s", prefix, suffix);
+  TRY(path_replaceable(o->path, e));
   o->part = arena_printf(a, "%s.part", o->path);
   o->file = fopen(o->part, "wb");
   return o->file || err_set(e, ERR_DATA, "%s: cannot be written: %s", o->part, strerror(errno));
@@ -88,7 +91,8 @@ static bool pack_open(Arena *a, const TokenFile *text, const char *prefix, Err *
 bool data_pack(Arena *a, const char *text, const char *out_prefix, FILE *log, Err *e) {
   TokenFile f;
   TRY(token_file_open(&f, a, text, TOK_TEXT, 0, e));
-  bool ok = pack_open(a, &f, out_prefix, e);
+  bool ok = path_apart("etalon data pack", arena_printf(a, "%s.bin", out_prefix), "it", text, e) &&
+            path_apart("etalon data pack", arena_printf(a, "%s.idx", out_prefix), "it", text, e) && pack_open(a, &f, out_prefix, e);
   if (ok)
     fprintf(log, "%s.bin, %s.idx: %" PRId64 " documents, %" PRId64 " tokens of 2 bytes, vocabulary %d\n", out_prefix, out_prefix,
             f.n_document, f.n_token, BYTE_VOCAB);

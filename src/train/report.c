@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/path.h"
 #include "train/plot.h"
 
 typedef struct Report {
@@ -260,6 +261,7 @@ static void put_page(const Report *r, const char *metrics) {
 
 bool report_run(Arena *a, const char *metrics, const char *html, FILE *out, Err *e) {
   Jsonl j;
+  TRY(path_apart("etalon report", html, "it", metrics, e));
   TRY(jsonl_read(&j, a, metrics, e));
   Report r = {.a = a, .j = &j, .f = fopen(html, "wb")};
   if (!r.f) return err_set(e, ERR_CONFIG, "%s: cannot be written: %s", html, strerror(errno));

@@ -7,7 +7,8 @@ etalon=$1 work=$3
 read -ra mpirun <<<"$2"
 config=$(dirname "$(readlink -f "$0")")/../parity/spine.yaml
 mkdir -p "$work" && cd "$work" || exit 2
-rm -rf checkpoints metrics.jsonl stop
+rm -rf checkpoints metrics.jsonl stop pipe idle.idx trace.routing words.*
+mkfifo pipe && mkdir idle.idx
 n_case=0 n_bad=0
 
 tokens() { for ((i = 0; i < $1; i++)); do printf '%b' "\\x$(printf %02x $(((i * 37 + i * i) % $2)))\\0"; done; }
@@ -64,6 +65,26 @@ expect 'fewer tokens than a sequence and its label' 3 'short.u16;13;14' train 2 
 expect 'a token beyond the vocabulary' 3 'large.u16;97' train 2 data.train=large.u16
 expect 'a bad validation file' 3 'large.u16' train 1 data.valid=large.u16
 expect 'no data' 3 'absent.u16' train 3 data.train=absent.u16
+
+# ---- outputs that are inputs: refused, and the input stays ---------------------------------------------------------------------------------
+cp "$config" mine.yaml
+train 1 moe.record=trace.routing log.metrics=metrics.jsonl >/dev/null 2>&1
+sums() { md5sum mine.yaml tokens.u16 trace.routing metrics.jsonl words.bin; }
+printf 'A text.\n' >words.bin
+before=$(sums)
+expect 'a trace that is replayed and recorded' 2 'moe.record: "trace.routing" is what moe.replay reads' \
+  train 2 moe.routing=replay moe.replay=trace.routing moe.record=trace.routing
+expect 'metrics into the configuration' 2 'log.metrics: "mine.yaml" is what the command line reads' \
+  "$etalon" train mine.yaml --set log.metrics=mine.yaml
+expect 'a trace over the tokens' 2 'train.trace: "tokens.u16" is what data.train reads' train 2 train.trace=tokens.u16
+expect 'two outputs into one file' 2 'log.metrics and train.trace: both would write' train 1 log.metrics=metrics.jsonl train.trace=metrics.jsonl
+expect 'golden numbers over the configuration' 2 'mine.yaml' "$etalon" golden mine.yaml mine.yaml --steps 1
+expect 'golden numbers over a pipe' 2 'no regular file' "$etalon" golden mine.yaml pipe --steps 1
+expect 'a report over its metrics' 2 'etalon report: "metrics.jsonl"' "$etalon" report metrics.jsonl metrics.jsonl
+expect 'a text packed over itself' 2 'etalon data pack: "words.bin"' "$etalon" data pack words.bin words
+expect 'a text packed over a directory' 2 'idle.idx: is there and is no regular file' "$etalon" data pack words.bin idle
+that 'all inputs stay' test "$before" = "$(sums)"
+that 'so does the pipe' test -p pipe
 
 # ---- memory ------------------------------------------------------------------------------------------------------------------------------
 need=$("$etalon" plan "$config" --ranks 2 --set layout.ep=2 | sed -nE 's/^rank [01]: device ([0-9]+) = .*/\1/p' | sort -n | tail -n 1)
