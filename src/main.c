@@ -115,7 +115,8 @@ static Sets add_sets(Arena *a, const char *const *below, int n, const Args *args
 }
 /* The configuration that a checkpoint carries, but the layout that this world has: data parallel, unless the command line says more. */
 static bool config_of_checkpoint(World *w, Arena *a, const Args *args, ConfigDoc *doc, Err *e) {
-  static const char *const layout[] = {"layout.dp=0", "layout.tp=1", "layout.pp=1", "layout.ep=1", "layout.etp=1", "layout.cp=1"};
+  static const char *const layout[] = {"layout.dp=0",  "layout.tp=1", "layout.pp=1",     "layout.ep=1",
+                                       "layout.etp=1", "layout.cp=1", "layout.chunks=1", "layout.pp_layers="};
   Sets s = add_sets(a, layout, (int)(sizeof layout / sizeof *layout), args);
   char *file;
   const char *text = weights_config(a, args->opt[OPT_RESUME], &file, e);

@@ -65,4 +65,6 @@ void config_print_reference(FILE *f);                     /* the README's table,
 int  config_n_keys(void);
 int64_t config_ffn_expert(const ModelConfig *m);          /* width of an expert */
 bool config_layer_is_moe(const ModelConfig *m, int layer);
+/* layout.pp_layers as numbers, the first `most` of them into `layers`; returns how many there are (0: none are given), -1: it is no list of numbers. */
+int  config_pp_layers(const Config *c, int64_t *layers, int most, int64_t *sum);
 #endif

@@ -186,6 +186,40 @@ static bool rule_numerics(ConfigDoc *d, Err *e) {
   return true;
 }
 
+/* The next number of a list; a blank may follow a comma. */
+static bool next_layers(const char **at, bool first, int64_t *n) {
+  enum { MAX_DIGITS = 9 };
+  int digits = 0;
+  if (!first && *(*at)++ != ',') return false;
+  while (!first && **at == ' ') ++*at;
+  for (*n = 0; **at >= '0' && **at <= '9' && digits < MAX_DIGITS; digits++) *n = 10 * *n + *(*at)++ - '0';
+  return digits > 0;
+}
+int config_pp_layers(const Config *c, int64_t *layers, int most, int64_t *sum) {
+  int n = 0;
+  *sum = 0;
+  for (const char *at = c->layout.pp_layers; *at; n++) {
+    int64_t x;
+    if (!next_layers(&at, n == 0, &x)) return -1;
+    if (n < most) layers[n] = x;
+    *sum += x;
+  }
+  return n;
+}
+
+static bool rule_stages(ConfigDoc *d, Err *e) {
+  const Config *c = &d->c;
+  int64_t n_stage = c->layout.pp * c->layout.chunks, sum;
+  int n = config_pp_layers(c, NULL, 0, &sum);
+  if (n == 0) return true;
+  if (n < 0) return refuse(d, e, "layout.pp_layers", NULL, "must be whole numbers with commas between them, such as 8,8,7,7");
+  if (n != n_stage)
+    return refuse(d, e, "layout.pp_layers", "layout.pp", "%d number%s, but there are %" PRId64 " virtual stages (pp x chunks)", n,
+                  n > 1 ? "s" : "", n_stage);
+  if (sum == c->model.num_hidden_layers) return true;
+  return refuse(d, e, "layout.pp_layers", "model.num_hidden_layers", "the numbers add up to %" PRId64 ", not to the second", sum);
+}
+
 static bool rule_routing(ConfigDoc *d, Err *e) {
   bool replays = d->c.moe.routing == ROUTE_REPLAY, names = *d->c.moe.replay != 0;
   if (replays && !names)
@@ -237,7 +271,7 @@ bool config_resolve(ConfigDoc *d, int world, Err *e) {
   CHECK(world >= 1, "world of %d ranks", world);
   static bool (*const rules[])(ConfigDoc *, Err *) = {rule_heads,      rule_experts,       rule_sizes,  rule_numerics,
                                                       rule_routing,    rule_learning_rate, rule_shards, rule_sharded_parameters,
-                                                      rule_checkpoint, rule_documents};
+                                                      rule_checkpoint, rule_documents,     rule_stages};
   TRY(config_check_required(d, e));
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));

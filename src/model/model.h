@@ -8,8 +8,8 @@
 /* What a virtual pipeline stage computes. Virtual stage v is chunk v / pp of rank stage v % pp. */
 typedef struct StageSpan { int first_layer, n_layer; bool embeds, heads; } StageSpan;
 /* The spans of all virtual stages: as layout.pp_layers says, else contiguous with the smallest largest cost (layers by their weights in use, the head by its).
- * Fewer layers than stages are legal: some stages only pass on. ERR_CONFIG: a list that does not add up. */
-bool model_stages(const Config *c, int n_virtual, StageSpan *out, Err *e);
+ * Fewer layers than stages are legal: some stages only pass on. */
+void model_stages(const Config *c, int n_virtual, StageSpan *out);
 
 /* Declares every parameter of the model in an order that no layout changes; those of other stages have no segments here. */
 typedef struct ModelParams ModelParams;

@@ -1,6 +1,4 @@
 /* Which layers a pipeline stage has. */
-#include <stdlib.h>
-
 #include "base/err.h"
 #include "model/model.h"
 
@@ -44,28 +42,11 @@ static void balance(const Config *c, int n_virtual, StageSpan *out) {
   covers(c, n_virtual, hi, out);
 }
 
-static bool from_list(const Config *c, const char *list, int n_virtual, StageSpan *out, Err *e) {
-  const char *at = list;
-  int first = 0, v = 0;
-  for (; *at && v < n_virtual; v++) {
-    char *end;
-    long n = strtol(at, &end, 10);
-    if (end == at || n < 0 || n > c->model.num_hidden_layers) break;
-    out[v].first_layer = first, out[v].n_layer = (int)n;
-    first += (int)n;
-    at = *end == ',' ? end + 1 : end;
-  }
-  if (*at || v != n_virtual || first != c->model.num_hidden_layers)
-    return err_set(e, ERR_CONFIG, "layout.pp_layers: \"%s\" must be %d numbers (pp x chunks) that add up to model.num_hidden_layers %lld",
-                   list, n_virtual, (long long)c->model.num_hidden_layers);
-  return true;
-}
-
-bool model_stages(const Config *c, int n_virtual, StageSpan *out, Err *e) {
-  if (c->layout.pp_layers && *c->layout.pp_layers)
-    TRY(from_list(c, c->layout.pp_layers, n_virtual, out, e));
-  else
-    balance(c, n_virtual, out);
+void model_stages(const Config *c, int n_virtual, StageSpan *out) {
+  int64_t layers[n_virtual], sum;
+  int n = config_pp_layers(c, layers, n_virtual, &sum);
+  CHECK(n == 0 || n == n_virtual, "layout.pp_layers has %d numbers for %d stages", n, n_virtual); /* a rule of config_resolve */
+  if (n == 0) balance(c, n_virtual, out);
+  for (int v = 0, first = 0; v < n; first += (int)layers[v++]) out[v].first_layer = first, out[v].n_layer = (int)layers[v];
   for (int v = 0; v < n_virtual; v++) out[v].embeds = v == 0, out[v].heads = v == n_virtual - 1;
-  return true;
 }

@@ -2,13 +2,15 @@
 #include "unit/train_rig.h"
 
 static bool spans(Rig *r, int layers, int n_virtual, const char *list, StageSpan *span) {
-  char set[2][64];
+  char set[3][64];
   *r = (Rig){0};
   arena_open(&r->a, "stages", (size_t)1 << 24);
   snprintf(set[0], sizeof set[0], "model.num_hidden_layers=%d", layers);
   snprintf(set[1], sizeof set[1], "layout.pp_layers=%s", list);
-  RIG_MUST(r, rig_read(r, RIG_ODD, 1, RIG_SETS(set[0], set[1])));
-  return model_stages(&r->doc.c, n_virtual, span, &r->e);
+  snprintf(set[2], sizeof set[2], "layout.pp=%d", n_virtual);
+  if (!rig_read(r, RIG_ODD, n_virtual, RIG_SETS(set[0], set[1], set[2]))) return false;
+  model_stages(&r->doc.c, n_virtual, span);
+  return true;
 }
 
 static void every_layer_once(void **state) {
@@ -44,11 +46,22 @@ static void as_the_list_says(void **state) {
   RIG_MUST(&r, spans(&r, 3, 4, "0,3,0,0", span));
   assert_true(span[0].n_layer == 0 && span[1].n_layer == 3 && span[3].n_layer == 0 && span[3].heads);
   arena_close(&r.a);
-  static const char *const wrong[] = {"8,8,7", "8,8,7,6", "8,8,7,7,0", "8,8,7,-7", "8;8;7;7", "8,8,7,7 ", "31,0,0,-1"};
+  RIG_MUST(&r, spans(&r, 30, 4, "8, 8, 7,  7", span));
+  assert_true(span[3].first_layer == 23 && span[3].n_layer == 7);
+  arena_close(&r.a);
+  static const struct {
+    const char *list, *says;
+  } wrong[] = {{"8,8,7", "3 numbers, but there are 4"},        {"8,8,7,7,0", "5 numbers, but there are 4"},
+               {"8,8,7,6", "add up to 29, not to the second"}, {"8,8,7,-7", "must be whole numbers"},
+               {"8,8,7,7,", "must be whole numbers"},          {",8,8,7,7", "must be whole numbers"},
+               {"8,,8,7,7", "must be whole numbers"},          {"8;8;7;7", "must be whole numbers"},
+               {"8,8,7,7 ", "must be whole numbers"},          {" 8,8,7,7", "must be whole numbers"},
+               {"8,8,7,7x", "must be whole numbers"},          {"8,8,+7,7", "must be whole numbers"},
+               {"0x8,8,7,7", "must be whole numbers"},         {"30,0,0,4294967296", "must be whole numbers"}};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    assert_false(spans(&r, 30, 4, wrong[i], span));
+    if (spans(&r, 30, 4, wrong[i].list, span)) fail_msg("\"%s\" is taken", wrong[i].list);
     assert_int_equal(r.e.code, ERR_CONFIG);
-    assert_non_null(strstr(r.e.text, "must be 4 numbers (pp x chunks) that add up to model.num_hidden_layers 30"));
+    if (!strstr(r.e.text, wrong[i].says) || !strstr(r.e.text, "--set: layout.pp_layers = ")) fail_msg("%s", r.e.text);
     arena_close(&r.a);
   }
 }
