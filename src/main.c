@@ -119,7 +119,7 @@ static bool config_of_checkpoint(World *w, Arena *a, const Args *args, ConfigDoc
                                        "layout.etp=1", "layout.cp=1", "layout.chunks=1", "layout.pp_layers="};
   Sets s = add_sets(a, layout, (int)(sizeof layout / sizeof *layout), args);
   char *file;
-  const char *text = weights_config(a, args->opt[OPT_RESUME], &file, e);
+  const char *text = weights_config(w, a, args->opt[OPT_RESUME], &file, e);
   if (text && config_read_text(doc, a, file, text, s.text, s.n, e)) config_resolve(doc, world_size(w), e);
   return world_agree(w, e);
 }

@@ -45,3 +45,19 @@ void text_put(TextOut *t, const void *bytes, size_t n) {
   }
   for (size_t i = 0; i < n; i++) put_byte(t, ((const uint8_t *)bytes)[i]);
 }
+
+void text_json(FILE *f, const char *text) {
+  for (const uint8_t *b = (const uint8_t *)text; *b;) {
+    int n = utf8_length(*b), k = 1;
+    while (k < n && utf8_continues(*b, k, b[k])) k++;
+    if (k != n)
+      fputs("\\ufffd", f);
+    else if (*b == '"' || *b == '\\')
+      fprintf(f, "\\%c", *b);
+    else if (*b < 0x20)
+      fprintf(f, "\\u%04x", *b);
+    else
+      fwrite(b, 1, (size_t)n, f);
+    b += k;
+  }
+}

@@ -11,4 +11,6 @@
 typedef struct TextOut { FILE *f; bool escape; uint8_t part[4]; int n /* bytes of an unfinished character */; } TextOut;
 void text_put(TextOut *t, const void *bytes, size_t n);
 void text_end(TextOut *t);         /* shows what is left of an unfinished character */
+/* What stands between the quotes of a JSON string. Bytes that are no UTF-8 become U+FFFD. */
+void text_json(FILE *f, const char *text);
 #endif

@@ -57,6 +57,10 @@ bool ckpt_task_poll(CkptTask *t, bool wait, Err *e);
  * that is whole (no `latest`: the highest step). note: NULL, or what was passed over and why, one line. ERR_CKPT as ckpt_load; in a directory, for files
  * that are damaged only when all are: a whole file that does not fit the model is not passed over. Strings live in `a`. */
 bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **note, Err *e);
+/* The same for whoever has to look into the file before it can tell what to load: `read`, collective, is called for one candidate after the other until it is
+ * content. file: the one. */
+typedef bool CkptReader(void *ctx, World *w, Arena *a, const char *file, const CkptMeta *m, Err *e);
+bool ckpt_read_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptReader *read, void *ctx, char **file, char **note, Err *e);
 /* Reads everything about the file but its data once in a child process (probe.h): HDF5 does not survive every damage. ERR_CKPT: it did not. One process. */
 bool ckpt_trial(const char *file, Err *e);
 /* path: a file, or a directory (its `latest`). Strings live in `a`. Refuses foreign and newer files. Not collective: every rank may call it. */

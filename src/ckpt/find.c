@@ -121,13 +121,13 @@ static bool agree_candidates(World *w, Arena *a, const char *path, Candidates *c
   return true;
 }
 
-static bool try_file(World *w, Arena *a, const char *file, CkptMeta *m, CkptSet *set, int n_set, Err *e) {
+static bool try_file(World *w, Arena *a, const char *file, CkptMeta *m, CkptReader *read, void *ctx, Err *e) {
   char *same = NULL;
   if (world_rank(w) == 0) ckpt_trial(file, e);
   TRY(world_agree(w, e));
   ckpt_read_meta(a, file, m, &same, e);
   TRY(world_agree(w, e));
-  return ckpt_load(w, a, file, set, n_set, e);
+  return read(ctx, w, a, file, m, e);
 }
 
 /* A whole file that does not fit (another model, another type) is the user's to mend: an older one would not fit either. */
@@ -145,19 +145,34 @@ static bool is_damaged(World *w, Arena *a, const char *file) {
   return damaged;
 }
 
-bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **note, Err *e) {
+bool ckpt_read_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptReader *read, void *ctx, char **file, char **note, Err *e) {
   Candidates c = {0};
   *note = NULL;
   TRY(agree_candidates(w, a, path, &c, e));
   char *said = c.note;
   for (int i = 0; i < c.n; i++) {
     Err why = {0};
-    if (try_file(w, a, c.file[i], m, set, n_set, &why)) {
-      if (said) *note = arena_printf(a, "%s; resuming from %s, the newest that is whole", said, c.file[i]);
+    *file = c.file[i];
+    if (try_file(w, a, *file, m, read, ctx, &why)) {
+      if (said) *note = arena_printf(a, "%s; resuming from %s, the newest that is whole", said, *file);
       return true;
     }
-    if (!c.directory || !is_damaged(w, a, c.file[i])) return err_set(e, why.code, "%s", why.text);
+    if (!c.directory || !is_damaged(w, a, *file)) return err_set(e, why.code, "%s", why.text);
     said = said ? arena_printf(a, "%s; %s", said, why.text) : arena_printf(a, "%s", why.text);
   }
   return err_set(e, ERR_CKPT, "%s: no checkpoint in it is whole: %s", path, said);
+}
+
+typedef struct Sets {
+  CkptSet *set;
+  int n;
+} Sets;
+static bool read_sets(void *ctx, World *w, Arena *a, const char *file, const CkptMeta *m, Err *e) {
+  (void)m;
+  const Sets *s = ctx;
+  return ckpt_load(w, a, file, s->set, s->n, e);
+}
+bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **note, Err *e) {
+  char *file;
+  return ckpt_read_newest(w, a, path, m, read_sets, &(Sets){set, n_set}, &file, note, e);
 }

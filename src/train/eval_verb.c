@@ -11,7 +11,7 @@ static bool run(Setup *s, TokenFile *f, const char *resume, Log *log, Err *e) {
   const double ln2 = 0.693147180559945309417;
   WeightsFrom from;
   EvalResult r;
-  TRY(weights_load(s->x, &s->job, s->world, resume, &from, e));
+  TRY(weights_load(s->x, &s->job, s->world, resume, &from, log, e));
   TRY(evaluate_run(s->x, &s->job, s->world, f, NULL, &r, e));
   if (r.fault) return err_set(e, ERR_NONFINITE, "%s: a validation loss is not finite or beyond its bound", from.file);
   log_line(log, "%s: step %lld | validation loss %.9g over %lld tokens | perplexity %.6g | %.6g bits a token", from.file,

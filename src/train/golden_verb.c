@@ -231,7 +231,7 @@ static bool run_steps(GoldenRun *g, Err *e) {
   return put_tensors(g, TENSOR_WEIGHT, "after_last", e);
 }
 
-static bool open_all(GoldenRun *g, const char *resume, Err *e) {
+static bool open_all(GoldenRun *g, const char *resume, Log *log, Err *e) {
   const Config *c = g->c;
   if (setup_tokens(&g->data, g->arena, c, c->data.train, e))
     sampler_open(&g->sampler, &g->data, c->data.seq_length, (uint64_t)c->train.seed, c->data.shuffle, e);
@@ -242,7 +242,7 @@ static bool open_all(GoldenRun *g, const char *resume, Err *e) {
   if (!resume)
     state_init(g->s.x, &g->s.job);
   else
-    TRY(weights_load(g->s.x, &g->s.job, g->world, resume, &from, e));
+    TRY(weights_load(g->s.x, &g->s.job, g->world, resume, &from, log, e));
   g->consumed = from.consumed_samples;
   weights_round(g->s.x, &g->s.job);
   return true;
@@ -255,7 +255,7 @@ bool golden_verb(World *w, Arena *a, const Config *c, const char *path, const ch
   log_open(&log, out, world_rank(w) == 0);
   *g = (GoldenRun){.world = w, .arena = a, .c = c};
   TRY(expressible(c, e));
-  bool ok = open_all(g, resume, e);
+  bool ok = open_all(g, resume, &log, e);
   if (ok) {
     if (golden_create(&g->out, w, a, path, &config, numerics_of(c, a), e))
       ok = world_agree(w, e) && run_steps(g, e);

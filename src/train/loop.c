@@ -149,8 +149,10 @@ static bool train_loop(Trainer *t, Err *e) {
     TRY(train_step(t, e));
     if (!t->stopped && t->step < iters) t->stopped = stop_requested(&t->stop, t->world);
   }
-  if (!t->stopped) return saver_finish(&t->saver, e);
+  if (!t->stopped) return saver_finish(&t->saver, e) && watch_end(&t->watch, e);
   TRY(saver_save(&t->saver, t->step, t->consumed, e) && saver_finish(&t->saver, e));
+  Err unseen = {0}; /* whoever waits for the exit code resumes all the same */
+  if (!watch_end(&t->watch, &unseen)) log_line(&t->log, "warning: %s", unseen.text);
   return err_set(e, ERR_RESUME, "stopped at step %lld because %s; resume with --resume %s", (long long)t->step, t->stopped,
                  t->c->checkpoint.dir);
 }
@@ -191,7 +193,7 @@ static bool run(Trainer *t, const char *resume, Err *e) {
   TRY(watch_open(&t->watch, &t->s, &t->metrics, &t->log, t->step, e));
   TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, t->config_text, &t->metrics, resume ? t->step : -1, e));
   if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
-  TRY(train_loop(t, e) && watch_end(&t->watch, e));
+  TRY(train_loop(t, e));
   log_hash(t);
   return !*t->c->train.sample_prompt || sample_trained(&t->s, &t->log, e);
 }

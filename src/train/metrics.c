@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/timer.h"
 #include "gemm.h"
 #include "train/lr.h"
@@ -197,5 +198,9 @@ void metrics_hash(Metrics *m, int64_t it, uint64_t weight, const uint64_t *grad,
 
 void metrics_event(Metrics *m, int64_t it, const char *event, const char *detail) {
   log_line(m->log, "step %lld | %s%s%s", (long long)it, event, *detail ? ": " : "", detail);
-  if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"event\":\"%s\"}\n", (long long)it, event), metrics_line_end(m);
+  if (!m->json) return;
+  fprintf(m->json, "{\"iteration\":%lld,\"event\":\"%s\",\"event_detail\":\"", (long long)it, event);
+  text_json(m->json, detail);
+  fputs("\"}\n", m->json);
+  metrics_line_end(m);
 }

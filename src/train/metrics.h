@@ -23,6 +23,7 @@ void metrics_line_end(Metrics *m);
 void metrics_step(Metrics *m, const StepResult *r, int64_t it, int64_t consumed, double lr);
 void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token);
 void metrics_hash(Metrics *m, int64_t it, uint64_t weight, const uint64_t *grad /* NULL: none */, uint64_t moment1, uint64_t moment2, const uint64_t *master /* NULL: none */);
+/* What happened beside training: a word of ours, and what goes with it (a path, a reason). */
 void metrics_event(Metrics *m, int64_t it, const char *event, const char *detail);
 /* Losses that StepResult's statistics hold, summed over layers: load balancing and z, without coefficients; load: worst layer's max over mean rows per expert. */
 typedef struct RouterStats { double aux, z, load_max; int n_layer; } RouterStats;

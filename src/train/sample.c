@@ -184,7 +184,7 @@ bool sample_verb(World *w, Arena *a, const Config *c, const char *resume, const 
   *small = sample_config(c);
   log_open(&log, out, world_rank(w) == 0);
   TRY(sample_possible(c, e));
-  bool ok = setup_open(s, w, a, small, 1, e) && weights_load(s->x, &s->job, w, resume, &from, e) && sample_run(s, args, &log, e);
+  bool ok = setup_open(s, w, a, small, 1, e) && weights_load(s->x, &s->job, w, resume, &from, &log, e) && sample_run(s, args, &log, e);
   setup_close(s);
   return ok;
 }

@@ -62,6 +62,14 @@ bool watch_before(Watch *w, int64_t it, Err *e) {
   return true;
 }
 
+static bool write_trace(Watch *w, int64_t it, Err *e) {
+  w->traced = true;
+  trace_clock(&w->trace, w->s, 1);
+  TRY(trace_write(&w->trace, w->s, w->log, w->s->c->train.trace, e));
+  metrics_event(w->m, it, "trace", w->s->c->train.trace);
+  return true;
+}
+
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
   const Config *c = w->s->c;
   if (profiles(w, it)) profile_end(&w->profile);
@@ -72,16 +80,12 @@ bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
   if (hashes_values(w, it)) value_hash_write(&w->values, w->s, w->m, it);
   if (every(it, c->log.hash_interval)) tensor_hash_write(w->s, w->m, it);
   if (every(it, c->log.router_interval)) router_log_write(w->m, r, it);
-  if (!traces(w, it) || (trace_number(w, it) + 1 < c->train.trace_steps && it < c->train.train_iters)) return true;
-  trace_clock(&w->trace, w->s, 1);
-  TRY(trace_write(&w->trace, w->s, w->log, c->train.trace, e));
-  metrics_event(w->m, it, "trace", c->train.trace);
-  return true;
+  return !traces(w, it) || trace_number(w, it) + 1 < c->train.trace_steps || write_trace(w, it, e);
 }
 
 bool watch_end(Watch *w, Err *e) {
-  (void)e;
   if (w->s->c->train.profile) profile_print(&w->profile, w->s, w->log);
+  if (w->trace.n && !w->traced) TRY(write_trace(w, w->it, e)); /* the run ends before it has all its steps */
   if (has_trace(w) && !w->trace.n)
     log_line(w->log, "note: train.trace: no step was traced: this run began at step %lld and train.trace_start is %lld",
              (long long)w->first, (long long)w->s->c->train.trace_start);

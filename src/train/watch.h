@@ -14,7 +14,7 @@ typedef struct Watch {
   Profile profile;
   RouteRecorder record;
   RouteReplay replay;
-  Trace trace;
+  Trace trace; bool traced;  /* it is written */
 } Watch;
 
 /* Collective. s, m and log must stay where they are. done: iterations before this run. */
@@ -22,7 +22,7 @@ bool watch_open(Watch *w, Setup *s, Metrics *m, Log *log, int64_t done, Err *e);
 /* Before and after exec_run of iteration `it`. Collective. */
 bool watch_before(Watch *w, int64_t it, Err *e);
 bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e);
-/* Collective, after the last step and before the setup is closed: what is told at the end. */
+/* Collective, after the last step of this run and before the setup is closed: what is told at the end. ERR_CONFIG: the trace cannot be written. */
 bool watch_end(Watch *w, Err *e);
 void watch_close(Watch *w);
 #endif

@@ -3,9 +3,14 @@
 #include "ckpt/ckpt.h"
 #include "train/state.h"
 
-const char *weights_config(Arena *a, const char *path, char **file, Err *e) {
+static bool has_config(void *ctx, World *w, Arena *a, const char *file, const CkptMeta *m, Err *e) {
+  (void)ctx, (void)w, (void)a;
+  return m->config || err_set(e, ERR_CKPT, "%s: no configuration in it", file);
+}
+const char *weights_config(World *w, Arena *a, const char *path, char **file, Err *e) {
   CkptMeta m;
-  return ckpt_read_meta(a, path, &m, file, e) ? m.config : NULL;
+  char *note;
+  return ckpt_read_newest(w, a, path, &m, has_config, NULL, file, &note, e) ? m.config : NULL;
 }
 
 /* The configuration of the file's run says of which types its weights are. */
@@ -51,18 +56,29 @@ static bool load(Exec *x, const Job *j, World *w, const char *file, const Config
   return true;
 }
 
-bool weights_load(Exec *x, const Job *j, World *w, const char *path, WeightsFrom *from, Err *e) {
-  Arena *a = j->arena;
-  CkptMeta m;
+typedef struct Target {
+  Exec *x;
+  const Job *job;
+} Target;
+static bool read_weights(void *ctx, World *w, Arena *a, const char *file, const CkptMeta *m, Err *e) {
+  const Target *t = ctx;
   const Config *stored = NULL;
-  *from = (WeightsFrom){0};
-  if (ckpt_read_meta(a, path, &m, &from->file, e)) stored_config(a, &m, from->file, &stored, e);
+  stored_config(a, m, file, &stored, e);
   TRY(world_agree(w, e));
   ArenaMark mark = arena_mark(a);
-  bool ok = load(x, j, w, from->file, stored, e);
+  bool ok = load(t->x, t->job, w, file, stored, e);
   arena_release(a, mark);
-  from->step = m.step, from->consumed_samples = m.consumed_samples;
   return ok;
+}
+
+bool weights_load(Exec *x, const Job *j, World *w, const char *path, WeightsFrom *from, Log *log, Err *e) {
+  CkptMeta m;
+  char *note;
+  *from = (WeightsFrom){0};
+  TRY(ckpt_read_newest(w, j->arena, path, &m, read_weights, &(Target){x, j}, &from->file, &note, e));
+  if (note) log_line(log, "note: %s", note);
+  from->step = m.step, from->consumed_samples = m.consumed_samples;
+  return true;
 }
 
 void weights_round(Exec *x, const Job *j) {

@@ -76,6 +76,27 @@ part_look() {
   same 'sample: 4 ranks' "$loose" "$(run 4 sample --resume run --prompt 'abc' --temperature 3 --tokens 60 --seed 5 --set layout.ep=4 | md5sum)"
   differs 'sample: another seed' "$loose" "$(run 1 sample --resume run --prompt 'abc' --temperature 3 --tokens 60 --seed 6 | md5sum)"
 
+  # The newest checkpoint is damaged, in its data and then from the beginning: what `train --resume` would take is looked at, and that is said.
+  run 1 train "$config" --set train.train_iters=4 --set checkpoint.save_interval=2 --set checkpoint.dir=two >log || fail 'two checkpoints' "$(cat log)"
+  older=$(run 1 eval --resume two/step_00000002.h5) text=$(run 1 sample --resume two/step_00000002.h5 --prompt abc --tokens 20)
+  for damage in data head; do
+    [ $damage = data ] && "$alter" two/step_00000004.h5 add weights/lm_head.weight 1 3 >/dev/null
+    [ $damage = head ] && printf 'no checkpoint' | dd of=two/step_00000004.h5 conv=notrunc status=none
+    note='resuming from two/step_00000002.h5, the newest that is whole'
+    out=$(run 2 eval --resume two) # its configuration too
+    same "eval: damage to $damage: noted" 1 "$(grep -c "^note: .*step_00000004.h5.*$note" <<<"$out")"
+    same "eval: damage to $damage" "$older" "$(tail -n 1 <<<"$out")"
+    out=$(run 1 sample "$config" --resume two --prompt abc --tokens 20)
+    same "sample: damage to $damage: noted" 1 "$(grep -c "^note: .*$note" <<<"$out")"
+    same "sample: damage to $damage" "$text" "$(tail -n 1 <<<"$out")"
+    run 1 golden "$config" two.h5 --steps 1 --resume two >log || fail "golden: damage to $damage" "$(cat log)"
+    same "golden: damage to $damage: noted" 1 "$(grep -c "^note: .*$note" log)"
+    refused 4 'step_00000004.h5' 1 eval --resume two/step_00000004.h5
+  done
+  printf 'neither' | dd of=two/step_00000002.h5 conv=notrunc status=none
+  refused 4 'no checkpoint in it is whole' 1 eval --resume two
+  refused 4 'no checkpoint in it is whole' 1 sample "$config" --resume two --prompt abc
+
   refused 2 '--resume is missing' 1 eval "$config"
   refused 2 'data.valid is empty' 2 eval --resume run --set data.valid=
   refused 4 'nowhere' 2 sample "$config" --resume nowhere
@@ -149,6 +170,17 @@ part_watch() {
   same 'profile: shares' 100 "$(awk '$2 == "all" || /^\(between/ { gsub(/[^0-9. ]/, ""); sum += $1 } END { printf "%.0f", sum }' log)"
   run 1 train "$config" --set train.train_iters=2 --set train.trace=nowhere/t.json --set data.valid= --set checkpoint.save_final=false >log 2>&1
   same 'trace: a path that cannot be written' 2 $?
+
+  # A run that is stopped early leaves the steps that it has traced, in one JSON object, and says so in its metrics.
+  run 2 train "$config" --set data.valid= --set train.trace='early "é".json' --set train.trace_start=1 --set train.trace_steps=9 \
+    --set train.max_minutes=1e-6 --set checkpoint.dir=early --set log.metrics=early.jsonl >log
+  same 'stopped early: exit code' 75 $?
+  same 'stopped early: steps in the trace' '"step":1,' "$(grep -o '"step":[0-9]*,' 'early "é".json' | sort -u)"
+  same 'stopped early: the last line' ']}' "$(tail -n 1 'early "é".json')"
+  same 'stopped early: events' '"checkpoint","event_detail":"early (training stood still for |"trace","event_detail":"early \"é\".json"}|' \
+    "$(sed -nE 's/^\{"iteration":1,"event":(.*)$/\1/p' early.jsonl | sed 's/ for .*/ for /' | tr '\n' '|')"
+  run 1 train "$config" --set data.valid= --set train.trace=nowhere/t.json --set train.trace_start=1 --set train.max_minutes=1e-6 --set checkpoint.dir=early >log
+  same 'stopped early: a trace that cannot be written' '75 1' "$? $(grep -c '^warning: train.trace: cannot write' log)"
 }
 
 part_routing() {

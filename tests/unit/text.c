@@ -48,8 +48,25 @@ static void broken_utf8_is_escaped(void **state) {
   shows(true, "\xe2\xc3\xa9", "\\xe2\xc3\xa9");
 }
 
+static void strings_of_json(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *json;
+  } say[] = {{"a/b (1.5 s) \xc3\xa9", "a/b (1.5 s) \xc3\xa9"},
+             {"\"q\" \\ \n\t\x1b", "\\\"q\\\" \\\\ \\u000a\\u0009\\u001b"},
+             {"\xff \xe2\x82 \xe2\x82", "\\ufffd \\ufffd \\ufffd"},
+             {"", ""}};
+  for (size_t i = 0; i < sizeof say / sizeof *say; i++) {
+    char got[256] = {0};
+    FILE *f = fmemopen(got, sizeof got, "w");
+    text_json(f, say[i].text);
+    fclose(f);
+    assert_string_equal(got, say[i].json);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(text_stays), cmocka_unit_test(controls_are_escaped),
-                                     cmocka_unit_test(broken_utf8_is_escaped)};
+                                     cmocka_unit_test(broken_utf8_is_escaped), cmocka_unit_test(strings_of_json)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
