@@ -166,6 +166,7 @@ typedef struct AdamArgs {
 
 typedef struct Kernels {
   const char *name;      /* "cpu-f32" ... */
+  const char *built_for; /* the machine that the compiler was told, and its vectors: bits depend on it */
   size_t real_size, act_size;
   const struct Kernels *wide;   /* the table whose act is this table's real: itself, but for BF16 */
 

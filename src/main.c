@@ -67,7 +67,9 @@ static const struct {
     [OPT_PRINT] = {"--print", false, "print the instruction list of the shown rank"},
     [OPT_RANKS] = {"--ranks", true, "N: plan for N ranks (default: layout.dp x tp x pp x cp, else 1)"},
     [OPT_RANK] = {"--rank", true, "R: the rank whose details are shown (default 0)"},
-    [OPT_ROUTING] = {"--routing", true, "bound | balanced | all_to_one: the routed rows to count"},
+    [OPT_ROUTING] = {"--routing", true,
+                     "bound | balanced | all_to_one: routed rows that flops, traffic, bytes touched and --simulate count (default bound; "
+                     "--simulate then: balanced). Memory is planned at the bound whatever it says"},
     [OPT_SIMULATE] = {"--simulate", false,
                       "run all ranks' lists against each other in time: that messages meet, how long a step takes, where it waits"},
     [OPT_COST] = {"--cost", true,

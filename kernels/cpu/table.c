@@ -7,8 +7,18 @@
 #define WIDE FN(kernels_cpu)
 #endif
 
+/* What the compiler made of "native". */
+#ifdef __AVX512F__
+#define VECTORS " (avx512)"
+#elif defined __AVX2__
+#define VECTORS " (avx2)"
+#else
+#define VECTORS ""
+#endif
+
 const Kernels FN(kernels_cpu) = {
     .name = "cpu-" REAL_NAME,
+    .built_for = ETALON_ARCH VECTORS,
     .real_size = sizeof(real),
     .act_size = sizeof(act),
     .wide = &WIDE,

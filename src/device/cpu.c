@@ -227,5 +227,7 @@ void cpu_open(Device *d, CpuCopyDelay delay, uint64_t seed) {
   d->f64 = &kernels_cpu_f64;
   d->bf16 = &kernels_cpu_bf16;
   isa_text(d->isa, sizeof d->isa);
+  size_t n = strlen(d->isa);
+  snprintf(d->isa + n, sizeof d->isa - n, ", built for %s", d->f32->built_for);
   for (int s = STREAM_IN; s < N_STREAM; s++) stream_start(c, (StreamId)s);
 }

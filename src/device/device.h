@@ -30,7 +30,7 @@ struct Device {
   struct Gemm *gemm;
   int threads;
   void *impl;
-  char name[32], gemm_name[32], gemm_version[32], isa[64];
+  char name[32], gemm_name[32], gemm_version[32], isa[128] /* of this processor, and of the build */;
 };
 /* name: "cpu" | "cpu-lag"; gemm: "auto" | "onednn" | "plain". ERR_CONFIG: unknown name (lists those there are), provider not built in. */
 bool device_open(Device *d, const char *name, const char *gemm, int threads, uint64_t lag_seed, Err *e);

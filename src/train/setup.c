@@ -48,7 +48,7 @@ static bool self_test(const Setup *s, Err *e) {
 /* Ranks of other processors or libraries would break the promise silently. */
 static bool same_machine(Setup *s, Err *e) {
   char mine[256] = {0}, first[256];
-  snprintf(mine, sizeof mine, "%.100s|%.64s|%.64s", s->device.isa, s->device.gemm_name, s->device.gemm_version);
+  snprintf(mine, sizeof mine, "%.127s|%.32s|%.32s", s->device.isa, s->device.gemm_name, s->device.gemm_version);
   memcpy(first, mine, sizeof first);
   comm_bcast(s->world, first, sizeof first, 0);
   if (s->c->numerics.mode == NUM_CANONICAL && strcmp(mine, first))

@@ -244,6 +244,7 @@ static void device_tells_what_it_is(void **state) {
   assert_string_equal(a.d.gemm_name, "plain");
   assert_string_equal(a.d.isa, b.d.isa);
   assert_true(strlen(a.d.isa) >= 5 && strlen(a.d.isa) < sizeof a.d.isa - 1);
+  assert_non_null(strstr(a.d.isa, ", built for " ETALON_ARCH));
   assert_ptr_equal(device_kernels(&a.d, DT_F32), &kernels_cpu_f32);
   assert_ptr_equal(device_kernels(&a.d, DT_F64), &kernels_cpu_f64);
   assert_ptr_equal(device_kernels(&a.d, DT_BF16), &kernels_cpu_bf16);
