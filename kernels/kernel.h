@@ -117,6 +117,7 @@ typedef struct AttnArgs {
                           * Query head h uses key head h / (heads / kv_heads); heads of a group may be on several ranks */
   int64_t head_dim, window /* 0: none */; double scale;
   bool dv_real;          /* backward's dv is real (planes), else act */
+  bool part;             /* kv has a part of the keys: see attention_fwd */
 } AttnArgs;
 typedef enum { ATTN_FWD, ATTN_BWD /* dq, dk, dv at once */, ATTN_BWD_Q /* dq alone */, ATTN_BWD_K /* dk, dv alone */ } AttnPass;
 
@@ -221,10 +222,15 @@ typedef struct Kernels {
    * the heads of the group by the fixed tree. dk, dv are planes [attention_planes(a)][rows of kv, as k]: plane r has root r of
    * attention_roots(a, head) for each key head, and zeros where a head has no more than r roots (absent: not to be merged). tree_merge
    * completes them over ranks.
+   * a->part: kv and qv are any views, whichever the pass. Forward: o is real, of the keys that are there, and 0 with lse -inf where a query
+   * sees none of them; attention_merge joins such results. ATTN_BWD, with lse and delta of all keys: dq is added to what is there, dk and dv
+   * are real and of the queries that are there, so that sums over the parts are the gradients.
+   * attention_merge: (o, lse) over its keys and (o_part, lse_part) over others become (o, lse) over both; o, o_part real; no workspace.
    * attention_work: of the bounds qv, kv only n_token, n_seq and n_window are read. */
   size_t (*attention_work)(const KCtx *, const AttnArgs *, const TokenView *qv, const TokenView *kv, AttnPass pass);
   void (*attention_fwd)(const KCtx *, void *o, void *lse, const void *q, const void *k, const void *v, const AttnArgs *,
                         const TokenView *qv, const TokenView *kv);
+  void (*attention_merge)(const KCtx *, void *o, void *lse, const void *o_part, const void *lse_part, const AttnArgs *, const TokenView *qv);
   void (*attention_delta)(const KCtx *, void *delta, const void *d_o, const void *o, const AttnArgs *, const TokenView *qv);
   void (*attention_bwd)(const KCtx *, void *dq, void *dk, void *dv, const void *d_o, const void *lse, const void *delta, const void *q,
                         const void *k, const void *v, const AttnArgs *, const TokenView *qv, const TokenView *kv);

@@ -1,8 +1,8 @@
 /* What attention's forward and backward share: blocks of positions, packed copies, and one register-blocked product on tiles. */
 #ifndef ETALON_ATTENTION_H
 #define ETALON_ATTENTION_H
-#include <string.h>
 #include "cpu_kernels.h"
+#include <string.h>
 
 /* A tile is 16 registers of 512 bits. Rows of 32 elements: gcc takes loops of up to 16 apart before it vectorises, and then does not. */
 enum { B = ATTN_BLOCK, TILE_M = REAL_IS_F64 ? 4 : 8, TILE_N = 32 };
@@ -18,7 +18,7 @@ static inline int64_t attn_pad(int64_t D) { return (D + TILE_N - 1) / TILE_N * T
  * a full block. */
 typedef struct AttnBlock {
   int64_t token, row, n_row, position /* of row 0 of the aligned block */;
-  int64_t first, end; /* blocks of the same sequence in the whole view of the other side: first has position 0 */
+  int64_t first, end; /* blocks of the same sequence in the view of the other side */
 } AttnBlock;
 
 /* Most blocks of a view: a run has at most two incomplete ones, and a window is one run or a part of one. */
@@ -26,22 +26,40 @@ static inline int64_t attn_block_bound(const TokenView *v) {
   int64_t n = v->n_token / B + 2 * ((int64_t)v->n_window + v->n_seq);
   return n < v->n_token ? n : v->n_token;
 }
-/* The same where every sequence is whole. */
-static inline int64_t attn_whole_bound(const TokenView *v) { return v->n_token / B + v->n_seq; }
+/* The same of the side that is whole, unless parts meet. */
+static inline int64_t attn_whole_bound(const AttnArgs *a, const TokenView *v) {
+  return a->part ? attn_block_bound(v) : v->n_token / B + v->n_seq;
+}
 static inline size_t attn_block_bytes(int64_t n) { return ((size_t)n * sizeof(AttnBlock) + 63) / 64 * 64; }
 
-static inline int64_t attn_blocks(AttnBlock *b, const TokenView *v, const TokenView *other) {
-  int64_t n = 0, first = 0;
-  for (int s = 0; s < v->n_seq; s++) {
-    int64_t last = first + (other->seq_start[s + 1] - other->seq_start[s] + B - 1) / B;
+static inline int64_t attn_blocks(AttnBlock *b, const TokenView *v) {
+  int64_t n = 0;
+  for (int s = 0; s < v->n_seq; s++)
     for (int64_t t = v->seq_start[s], end = v->seq_start[s + 1]; t < end; t += b[n++].n_row) {
       int64_t p = v->position[t], row = p % B, k = 1;
       while (t + k < end && row + k < B && v->position[t + k] == p + k) k++;
-      b[n] = (AttnBlock){.token = t, .row = row, .n_row = k, .position = p - row, .first = first, .end = last};
+      b[n] = (AttnBlock){.token = t, .row = row, .n_row = k, .position = p - row};
     }
-    first = last;
-  }
   return n;
+}
+/* Tells the n blocks of v where their sequences are among those of the other side. */
+static inline void attn_meet(AttnBlock *b, int64_t n, const TokenView *v, const AttnBlock *other, int64_t n_other, const TokenView *ov) {
+  int64_t i = 0, first = 0, end = 0;
+  for (int s = 0; s < v->n_seq; s++, first = end) {
+    while (end < n_other && other[end].token < ov->seq_start[s + 1]) end++;
+    for (; i < n && b[i].token < v->seq_start[s + 1]; i++) b[i].first = first, b[i].end = end;
+  }
+}
+/* The first of blocks [first, end) of one sequence that begins at this position or behind it; end: none. */
+static inline int64_t attn_from(const AttnBlock *b, int64_t first, int64_t end, int64_t position) {
+  while (first < end) {
+    int64_t mid = first + (end - first) / 2;
+    if (b[mid].position < position)
+      first = mid + 1;
+    else
+      end = mid;
+  }
+  return first;
 }
 static inline int64_t attn_tile_begin(const AttnBlock *b) { return b->row / TILE_M * TILE_M; }
 static inline int64_t attn_row_end(const AttnBlock *b) { return b->row + b->n_row; }
@@ -53,17 +71,26 @@ static inline int64_t attn_first_seen(const TokenView *qv, const AttnBlock *qb, 
   int64_t lo = window ? qb->position + r - window + 1 : 0;
   return lo > doc ? lo : doc;
 }
-/* In the sequence, the first key block that a query block sees: that of its first row. */
+/* Where the first key block that a query block sees begins: that of its first row. */
 static inline int64_t attn_first_key_block(const TokenView *qv, const AttnBlock *qb, int64_t window) {
-  return attn_first_seen(qv, qb, qb->row, window) / B;
+  return attn_first_seen(qv, qb, qb->row, window) / B * B;
 }
-/* Keys among those of a block that begins at position p0, from or up to position p: [lo, hi). */
+/* Rows of an aligned key block that begins at position p0, up to position p: below attn_hi. */
 static inline int64_t attn_clip(int64_t x) { return x < 0 ? 0 : x > B ? B : x; }
-static inline int64_t attn_lo(int64_t p, int64_t p0) { return attn_clip(p - p0); }
 static inline int64_t attn_hi(int64_t p, int64_t p0) { return attn_clip(p - p0 + 1); }
+/* Of those rows, the ones that are here and that a query at position p sees, from position `first` on: [lo, hi), empty where hi <= lo. */
+typedef struct AttnSeen {
+  int64_t lo, hi;
+} AttnSeen;
+static inline AttnSeen attn_seen(int64_t first, int64_t p, const AttnBlock *kb) {
+  int64_t lo = attn_clip(first - kb->position), hi = attn_hi(p, kb->position);
+  return (AttnSeen){lo > kb->row ? lo : kb->row, hi < attn_row_end(kb) ? hi : attn_row_end(kb)};
+}
 
 /* Where a head lies in a shard-major value: element of token 0, and elements from token to token. */
-typedef struct AttnHead { int64_t at, stride; } AttnHead;
+typedef struct AttnHead {
+  int64_t at, stride;
+} AttnHead;
 static inline AttnHead attn_head(const Shards *s, int64_t head, int64_t T) {
   int i = shard_find(s, head * s->unit);
   return (AttnHead){shard_local(s, i) * T + head * s->unit - shard_begin(s, i), shard_width(s, i)};

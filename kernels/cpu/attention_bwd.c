@@ -52,8 +52,8 @@ static BwdThread bwd_thread(real *at, const AttnArgs *a) {
 }
 
 size_t FN(attention_bwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv, AttnPass pass) {
-  int64_t queries = pass == ATTN_BWD_Q ? attn_block_bound(qv) : attn_whole_bound(qv);
-  int64_t keys = pass == ATTN_BWD_K ? attn_block_bound(kv) : attn_whole_bound(kv);
+  int64_t queries = pass == ATTN_BWD_Q ? attn_block_bound(qv) : attn_whole_bound(a, qv);
+  int64_t keys = pass == ATTN_BWD_K ? attn_block_bound(kv) : attn_whole_bound(a, kv);
   size_t packed = pass == ATTN_BWD_Q ? (size_t)(2 * shard_total(&a->kv) * keys * B) : 0;
   return attn_block_bytes(queries) + attn_block_bytes(keys) + (packed + (size_t)c->threads * bwd_thread_size(a)) * sizeof(real);
 }
@@ -61,18 +61,20 @@ size_t FN(attention_bwd_work)(const KCtx *c, const AttnArgs *a, const TokenView 
 /* Returns where the threads' areas begin. */
 static real *bwd_open(BwdArgs *x, void *work, AttnPass pass) {
   x->query = work;
-  x->n_query = attn_blocks(x->query, x->qv, x->kv);
+  x->n_query = attn_blocks(x->query, x->qv);
   x->key = (AttnBlock *)((char *)work + attn_block_bytes(x->n_query));
-  x->n_key = attn_blocks(x->key, x->kv, x->qv);
+  x->n_key = attn_blocks(x->key, x->kv);
+  attn_meet(x->query, x->n_query, x->qv, x->key, x->n_key, x->kv);
+  attn_meet(x->key, x->n_key, x->kv, x->query, x->n_query, x->qv);
   x->packed = (real *)((char *)x->key + attn_block_bytes(x->n_key));
   return x->packed + (pass == ATTN_BWD_Q ? 2 * x->kv_heads * x->n_key * x->a->head_dim * B : 0);
 }
 
-/* Probabilities and dS of one row from scores and dP; keys outside [lo, hi) get 0. constant: the query sees one key in all, whose
+/* Probabilities and dS of one row from scores and dP; keys that are not seen get 0. constant: the query sees one key in all, whose
  * probability is always 1; dS is then exactly 0, not what is left of dP - delta, which Adam would take for a direction. */
-static inline void bwd_row(real *restrict p, real *restrict ds, int64_t lo, int64_t hi, real scale, real lse, real delta, bool constant) {
+static inline void bwd_row(real *restrict p, real *restrict ds, AttnSeen s, real scale, real lse, real delta, bool constant) {
   for (int j = 0; j < B; j++) {
-    bool seen = j >= lo && j < hi;
+    bool seen = j >= s.lo && j < s.hi;
     real e = real_exp_low(p[j] * scale - lse), d = e * (ds[j] - delta) * scale;
     p[j] = seen ? e : R(0.0);
     ds[j] = seen && !constant ? d : R(0.0);
@@ -92,21 +94,19 @@ static void bwd_scores(const BwdArgs *x, BwdThread *w, const AttnBlock *qb, cons
     for (int64_t i = r; i < r + TILE_M; i++) {
       if (!attn_has_row(qb, i)) continue;
       int64_t p = qb->position + i, first = attn_first_seen(x->qv, qb, i, a->window), at = (qb->token + i - qb->row) * x->heads + local;
-      bwd_row(w->p + i * B, w->ds + i * B, attn_lo(first, kb->position), attn_hi(p, kb->position), (real)a->scale, x->lse[at], x->delta[at],
-              first == p);
+      bwd_row(w->p + i * B, w->ds + i * B, attn_seen(first, p, kb), (real)a->scale, x->lse[at], x->delta[at], first == p);
     }
   }
 }
 
-/* dk += dS^T q, dv += P^T dO over the rows of a whole query block, for the keys of a block (rows before a tile's first key see none of
- * it). */
+/* dk += dS^T q, dv += P^T dO over the rows of a query block, for the keys of a block (rows before a tile's first key see none of it). */
 static void bwd_keys(BwdThread *w, real *dk, real *dv, const AttnBlock *qb, const AttnBlock *kb, int64_t Dp) {
   for (int64_t i = attn_tile_begin(kb); i < attn_row_end(kb); i += TILE_M) {
     int64_t from = kb->position + i - qb->position;
-    if (from < 0) from = 0;
+    if (from < qb->row) from = qb->row;
     for (int64_t d = 0; d < Dp; d += TILE_N) {
-      attn_tile(TILE_ADD, dk + i * Dp + d, Dp, NULL, w->ds + i, 1, B, w->q + d, Dp, from, qb->n_row);
-      attn_tile(TILE_ADD, dv + i * Dp + d, Dp, NULL, w->p + i, 1, B, w->d_o + d, Dp, from, qb->n_row);
+      attn_tile(TILE_ADD, dk + i * Dp + d, Dp, NULL, w->ds + i, 1, B, w->q + d, Dp, from, attn_row_end(qb));
+      attn_tile(TILE_ADD, dv + i * Dp + d, Dp, NULL, w->p + i, 1, B, w->d_o + d, Dp, from, attn_row_end(qb));
     }
   }
 }
@@ -144,13 +144,13 @@ static void bwd_zero_queries(const BwdArgs *x, AttnHead h, int64_t begin, int64_
 
 /* One query head against one key block: its dk, dv to the given buffers, its dq added up where it is asked for. */
 static void bwd_head(const BwdArgs *x, BwdThread *w, real *dk, real *dv, int64_t head, const AttnBlock *kb) {
-  int64_t D = x->a->head_dim, Dp = attn_pad(D), key = kb->position / B;
+  int64_t D = x->a->head_dim, Dp = attn_pad(D);
   AttnHead h = attn_head(&x->a->q, head, x->qv->n_token);
   memset(dk, 0, (size_t)(B * Dp) * sizeof(real));
   memset(dv, 0, (size_t)(B * Dp) * sizeof(real));
-  for (int64_t query = kb->first + key; query < kb->end; query++) {
+  for (int64_t query = attn_from(x->query, kb->first, kb->end, kb->position); query < kb->end; query++) {
     const AttnBlock *qb = &x->query[query];
-    if (attn_first_key_block(x->qv, qb, x->a->window) > key) break;
+    if (attn_first_key_block(x->qv, qb, x->a->window) > kb->position) break;
     bwd_pack_queries(x, w, qb, h);
     bwd_scores(x, w, qb, kb, head - x->first_head);
     bwd_keys(w, dk, dv, qb, kb, Dp);
@@ -213,7 +213,7 @@ static void bwd_key_block(const BwdArgs *x, BwdThread *w, int64_t kv, const Attn
       bwd_root(x, w, before, begin, end < bwd_group(x->a) ? end : bwd_group(x->a), kb);
     }
     bwd_store(x->dk + i * x->plane, h, i < n_root ? w->dk : NULL, kb, D);
-    if (x->a->dv_real)
+    if (x->a->dv_real || x->a->part)
       bwd_store((real *)x->dv + i * x->plane, h, i < n_root ? w->dv : NULL, kb, D);
     else
       bwd_store_act((act *)x->dv + i * x->plane, h, i < n_root ? w->dv : NULL, kb, D);
@@ -224,7 +224,7 @@ static void bwd_key_block(const BwdArgs *x, BwdThread *w, int64_t kv, const Attn
 static void bwd_sequence_task(const BwdArgs *x, BwdThread *w, int64_t seq, int64_t kv) {
   int64_t begin = kv * bwd_group(x->a), end = begin + bwd_group(x->a), last = x->first_head + x->heads, key = 0;
   for (int64_t head = begin > x->first_head ? begin : x->first_head; head < end && head < last; head++)
-    bwd_zero_queries(x, attn_head(&x->a->q, head, x->qv->n_token), x->qv->seq_start[seq], x->qv->seq_start[seq + 1]);
+    if (!x->a->part) bwd_zero_queries(x, attn_head(&x->a->q, head, x->qv->n_token), x->qv->seq_start[seq], x->qv->seq_start[seq + 1]);
   while (key < x->n_key && x->key[key].token < x->kv->seq_start[seq]) key++;
   for (; key < x->n_key && x->key[key].token < x->kv->seq_start[seq + 1]; key++) bwd_key_block(x, w, kv, &x->key[key]);
 }
@@ -236,8 +236,9 @@ static void bwd_query_task(const BwdArgs *x, BwdThread *w, int64_t head, const A
   BwdThread t = *w;
   bwd_pack_queries(x, &t, qb, hq);
   bwd_zero_queries(x, hq, qb->token, qb->token + qb->n_row);
-  for (int64_t j = qb->first + attn_first_key_block(x->qv, qb, x->a->window); j <= qb->first + qb->position / B; j++) {
+  for (int64_t j = attn_from(x->key, qb->first, qb->end, attn_first_key_block(x->qv, qb, x->a->window)); j < qb->end; j++) {
     const AttnBlock *kb = &x->key[j];
+    if (kb->position > qb->position) break;
     t.kt = x->packed + ((kv - x->first_kv_head) * x->n_key + j) * 2 * area;
     t.vt = t.kt + area;
     attn_pack(t.k, attn_pad(D), x->k + hk.at + kb->token * hk.stride, hk.stride, kb, D);

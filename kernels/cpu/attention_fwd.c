@@ -6,7 +6,7 @@
 
 /* Workspace: the blocks of queries and keys, all keys transposed (once, for all query heads of a group), then one area per thread. */
 typedef struct FwdArgs {
-  act *o;
+  void *o; /* as AttnArgs.part says */
   real *lse;
   const act *q, *k, *v;
   const AttnArgs *a;
@@ -25,7 +25,7 @@ typedef struct FwdThread {
 static size_t fwd_thread_size(int64_t D) { return (size_t)(B * (3 * attn_pad(D) + LANES + 1) + TILE_M * (B + 2)); }
 
 size_t FN(attention_fwd_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv) {
-  int64_t blocks = attn_whole_bound(kv), kv_heads = shard_total(&a->kv) / a->kv.unit;
+  int64_t blocks = attn_whole_bound(a, kv), kv_heads = shard_total(&a->kv) / a->kv.unit;
   size_t keys = (size_t)(kv_heads * blocks * a->head_dim * B);
   return attn_block_bytes(attn_block_bound(qv)) + attn_block_bytes(blocks) +
          (keys + (size_t)c->threads * fwd_thread_size(a->head_dim)) * sizeof(real);
@@ -33,9 +33,10 @@ size_t FN(attention_fwd_work)(const KCtx *c, const AttnArgs *a, const TokenView 
 
 static void fwd_open(FwdArgs *x, void *work) {
   x->query = work;
-  x->n_query = attn_blocks(x->query, x->qv, x->kv);
+  x->n_query = attn_blocks(x->query, x->qv);
   x->key = (AttnBlock *)((char *)work + attn_block_bytes(x->n_query));
-  x->n_key = attn_blocks(x->key, x->kv, x->kv);
+  x->n_key = attn_blocks(x->key, x->kv);
+  attn_meet(x->query, x->n_query, x->qv, x->key, x->n_key, x->kv);
   x->keys = (real *)((char *)x->key + attn_block_bytes(x->n_key));
 }
 
@@ -70,8 +71,8 @@ static inline void fwd_tile_softmax(const FwdArgs *x, FwdThread *w, int64_t r, c
   const AttnArgs *a = x->a;
   real *max = w->max + r, top[TILE_M], shift[TILE_M];
   for (int64_t i = 0; i < TILE_M; i++) {
-    int64_t lo = attn_lo(attn_first_seen(x->qv, qb, r + i, a->window), kb->position), hi = attn_hi(qb->position + r + i, kb->position);
-    top[i] = fwd_row_mask(w->p + i * B, lo, hi, (real)a->scale);
+    AttnSeen s = attn_seen(attn_first_seen(x->qv, qb, r + i, a->window), qb->position + r + i, kb);
+    top[i] = fwd_row_mask(w->p + i * B, s.lo, s.hi, (real)a->scale);
   }
   for (int i = 0; i < TILE_M; i++) {
     top[i] = top[i] > max[i] ? top[i] : max[i];
@@ -106,6 +107,16 @@ static void fwd_finish(FwdThread *w, act *o, int64_t stride, real *lse, int64_t 
     *lse = w->max[r] + real_log(sum);
   }
 }
+/* The same of a part of the keys: not rounded, and a row may have seen none. */
+static void fwd_finish_part(FwdThread *w, real *o, int64_t stride, real *lse, int64_t heads, const AttnBlock *qb, int64_t D) {
+  int64_t Dp = attn_pad(D);
+  for (int64_t r = qb->row; r < attn_row_end(qb); r++, o += stride, lse += heads) {
+    real sum = lanes_sum(w->sum + r * LANES);
+    bool none = w->max[r] == -REAL_INF;
+    for (int64_t d = 0; d < D; d++) o[d] = none ? R(0.0) : w->o[r * Dp + d] / sum;
+    *lse = none ? -REAL_INF : w->max[r] + real_log(sum);
+  }
+}
 
 static void fwd_task(const FwdArgs *x, FwdThread *w, int64_t task) {
   const AttnArgs *a = x->a;
@@ -118,12 +129,18 @@ static void fwd_task(const FwdArgs *x, FwdThread *w, int64_t task) {
   memset(w->o, 0, (size_t)(B * Dp) * sizeof(real));
   memset(w->sum, 0, (size_t)(B * LANES) * sizeof(real));
   for (int64_t r = 0; r < B; r++) w->max[r] = -REAL_INF;
-  for (int64_t j = qb->first + attn_first_key_block(x->qv, qb, a->window); j <= qb->first + qb->position / B; j++) {
+  for (int64_t j = attn_from(x->key, qb->first, qb->end, attn_first_key_block(x->qv, qb, a->window)); j < qb->end; j++) {
     const AttnBlock *kb = &x->key[j];
+    if (kb->position > qb->position) break;
     attn_pack(w->v, Dp, x->v + hk.at + kb->token * hk.stride, hk.stride, kb, D);
     fwd_key_block(x, w, x->keys + (kv_local * x->n_key + j) * D * B, qb, kb);
   }
-  fwd_finish(w, x->o + hq.at + qb->token * hq.stride, hq.stride, x->lse + qb->token * x->heads + local, x->heads, qb, D);
+  int64_t at = hq.at + qb->token * hq.stride;
+  real *lse = x->lse + qb->token * x->heads + local;
+  if (a->part)
+    fwd_finish_part(w, (real *)x->o + at, hq.stride, lse, x->heads, qb, D);
+  else
+    fwd_finish(w, (act *)x->o + at, hq.stride, lse, x->heads, qb, D);
 }
 
 size_t FN(attention_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv, AttnPass pass) {

@@ -35,6 +35,8 @@ void FN(rope)(const KCtx *c, void *y, const void *x, const Shards *heads, double
 size_t FN(attention_work)(const KCtx *c, const AttnArgs *a, const TokenView *qv, const TokenView *kv, AttnPass pass);
 void FN(attention_fwd)(const KCtx *c, void *o, void *lse, const void *q, const void *k, const void *v, const AttnArgs *a,
                        const TokenView *qv, const TokenView *kv);
+void FN(attention_merge)(const KCtx *c, void *o, void *lse, const void *o_part, const void *lse_part, const AttnArgs *a,
+                         const TokenView *qv);
 void FN(attention_delta)(const KCtx *c, void *delta, const void *d_o, const void *o, const AttnArgs *a, const TokenView *qv);
 void FN(attention_bwd)(const KCtx *c, void *dq, void *dk, void *dv, const void *d_o, const void *lse, const void *delta, const void *q,
                        const void *k, const void *v, const AttnArgs *a, const TokenView *qv, const TokenView *kv);

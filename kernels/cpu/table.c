@@ -38,6 +38,7 @@ const Kernels FN(kernels_cpu) = {
     .rope = FN(rope),
     .attention_work = FN(attention_work),
     .attention_fwd = FN(attention_fwd),
+    .attention_merge = FN(attention_merge),
     .attention_delta = FN(attention_delta),
     .attention_bwd = FN(attention_bwd),
     .tree_merge = FN(tree_merge),

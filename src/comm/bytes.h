@@ -10,7 +10,10 @@ enum { COMM_MESSAGE = 1 << 30, COMM_SMALL_BYTES = 4096, COMM_STAGE = 4 << 20 };
 /* A segment of rows that goes to or comes from a member of the group. */
 typedef struct RowSeg { int peer; int64_t row, n_row; } RowSeg;
 
-typedef enum { CALL_ALLREDUCE, CALL_ALLTOALL, CALL_ALLGATHER, CALL_EXCHANGE_ROWS, CALL_REDUCE_SCATTER, CALL_REDUCE_PAIR, CALL_SEND, CALL_RECV, N_CALL } CallKind;
+/* Bytes that go one place round the ring of a group's members, and those that come. The sketch reads the sizes alone. */
+typedef struct Hop { const void *send; size_t send_bytes; void *recv; size_t recv_bytes; } Hop;
+
+typedef enum { CALL_ALLREDUCE, CALL_ALLTOALL, CALL_ALLGATHER, CALL_EXCHANGE_ROWS, CALL_RING, CALL_REDUCE_SCATTER, CALL_REDUCE_PAIR, CALL_SEND, CALL_RECV, N_CALL } CallKind;
 typedef struct CommLoad { uint64_t sent, received /* bytes */, messages; } CommLoad;
 typedef struct CommCall {
   CallKind kind; AxisSet axes; int n, self;
@@ -27,6 +30,7 @@ void sketch_allreduce_max_u64(Sketch *s, AxisSet axes, int64_t n);
 void sketch_alltoall(Sketch *s, AxisSet axes, size_t block);
 void sketch_allgather(Sketch *s, AxisSet axes, const int64_t *bound, size_t elem);
 void sketch_exchange_rows(Sketch *s, AxisSet axes, const RowSeg *send, int n_send, const RowSeg *recv, int n_recv, size_t row_bytes);
+void sketch_ring(Sketch *s, AxisSet axes, const Hop *hop, int n);
 void sketch_reduce_scatter(Sketch *s, AxisSet axes, size_t elem, const int64_t *bound, size_t stage_bytes);
 void sketch_reduce_pair(Sketch *s, AxisSet axes, int from, int to, size_t elem, int64_t n, size_t stage_bytes);
 void sketch_send(Sketch *s, AxisSet axes, int peer, size_t bytes);

@@ -49,6 +49,11 @@ void comm_allgather(World *w, AxisSet axes, void *data, const int64_t *bound, si
  * CHECK: the lengths agree. */
 void comm_exchange_rows(World *w, AxisSet axes, const void *send, const RowSeg *send_seg, int n_send, void *recv, const RowSeg *recv_seg, int n_recv, size_t row_bytes);
 
+/* A step of a ring: every hop goes to the next member while one comes from the previous. Between the two calls the rank may compute, but call no other function
+ * of comm; what is sent must not be written, what is received not be read. Groups of one: nothing. CHECK: at most 64 messages each way. */
+void comm_ring_begin(World *w, AxisSet axes, const Hop *hop, int n);
+void comm_ring_end(World *w, AxisSet axes);
+
 /* Pipeline messages: a send that does not wait, told by its tag; `slot` (0 .. n_slot-1 of world_set_sends) is free again after comm_sent. Not collective. */
 void world_set_sends(World *w, Arena *a, int n_slot, int n_tag);      /* tags 0 .. n_tag-1; CHECK: the library has as many */
 void comm_send(World *w, AxisSet axes, int peer, int tag, const void *p, size_t bytes, int slot);

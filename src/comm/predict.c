@@ -19,7 +19,7 @@ size_t comm_stage_bytes(int world) {
 }
 
 const char *call_name(CallKind k) {
-  static const char *const name[N_CALL] = {"allreduce",      "alltoall",    "allgather", "exchange_rows",
+  static const char *const name[N_CALL] = {"allreduce",      "alltoall",    "allgather", "exchange_rows", "ring",
                                            "reduce_scatter", "reduce_pair", "send",      "recv"};
   return name[k];
 }
@@ -140,6 +140,15 @@ void sketch_exchange_rows(Sketch *s, AxisSet axes, const RowSeg *send, int n_sen
   CommCall c = call_open(s, CALL_EXCHANGE_ROWS, axes);
   for (int i = 0; i < n_send; i++) send_cut(&c, send[i].peer, (uint64_t)send[i].n_row * row_bytes);
   for (int i = 0; i < n_recv; i++) receive(&c, recv[i].peer, (uint64_t)recv[i].n_row * row_bytes);
+  call_tell(s, &c);
+}
+
+void sketch_ring(Sketch *s, AxisSet axes, const Hop *hop, int n) {
+  CommCall c = call_open(s, CALL_RING, axes);
+  for (int i = 0; i < n; i++) {
+    send_cut(&c, (c.self + 1) % c.n, hop[i].send_bytes);
+    receive(&c, (c.self + c.n - 1) % c.n, hop[i].recv_bytes);
+  }
   call_tell(s, &c);
 }
 

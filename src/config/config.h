@@ -17,7 +17,7 @@ typedef enum { AUX_SEQUENCE, AUX_GLOBAL } AuxScope;
 typedef enum { DECAY_CONSTANT, DECAY_LINEAR, DECAY_COSINE, DECAY_WSD } LrDecay;
 typedef enum { NONFINITE_STOP, NONFINITE_SKIP } OnNonfinite;
 typedef enum { DATA_AUTO, DATA_MEGATRON, DATA_U16, DATA_U32, DATA_TEXT } DataFormat;
-typedef enum { CP_COMM_ALLGATHER, CP_COMM_A2A } CpCommType;
+typedef enum { CP_COMM_ALLGATHER, CP_COMM_A2A, CP_COMM_P2P } CpCommType;
 typedef enum { GEMM_AUTO, GEMM_ONEDNN, GEMM_PLAIN } GemmProvider;
 typedef enum { SCHED_1F1B, SCHED_ALL_FORWARD, SCHED_INTERLEAVED, SCHED_ZERO_BUBBLE } ScheduleKind;
 

@@ -181,6 +181,10 @@ static bool rule_numerics(ConfigDoc *d, Err *e) {
     return refuse(d, e, "moe.aux_scope", "schedule.name",
                   "load balance over the global batch needs every forward before the first backward; set schedule.name to all_forward or "
                   "moe.aux_scope to sequence");
+  if (c->layout.cp_comm_type == CP_COMM_P2P && c->layout.cp > 1 && c->numerics.mode == NUM_CANONICAL)
+    return refuse(
+        d, e, "layout.cp_comm_type", "numerics.mode",
+        "a ring adds up in an order of its own on every rank; set layout.cp_comm_type to allgather or a2a, or numerics.mode to native");
   if (c->numerics.dtype == CDT_FP64 && c->device.gemm == GEMM_ONEDNN)
     return refuse(d, e, "numerics.dtype", "device.gemm", "oneDNN has no fp64 products; set device.gemm to auto or plain");
   return true;

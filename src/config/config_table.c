@@ -14,7 +14,7 @@ static const char *const aux_words[] = {"sequence", "global", NULL};
 static const char *const decay_words[] = {"constant", "linear", "cosine", "wsd", NULL};
 static const char *const nonfinite_words[] = {"stop", "skip", NULL};
 static const char *const format_words[] = {"auto", "megatron", "u16", "u32", "text", NULL};
-static const char *const cp_comm_words[] = {"allgather", "a2a", NULL};
+static const char *const cp_comm_words[] = {"allgather", "a2a", "p2p", NULL};
 static const char *const gemm_words[] = {"auto", "onednn", "plain", NULL};
 static const char *const schedule_words[] = {"1f1b", "all_forward", "interleaved", "zero_bubble", NULL};
 
@@ -108,7 +108,7 @@ static const ConfigKey table[] = {
     INT(layout, ep, 1, MAX_I32, "1", "expert-parallel ranks, a divisor of dp x cp x tp / etp"),
     INT(layout, etp, 1, MAX_COUNT, "1", "tensor-parallel ranks inside an expert; canonical mode: at most numerics.shards"),
     INT(layout, cp, 1, MAX_COUNT, "1", "context-parallel ranks: a sequence's windows are dealt to them in a zigzag"),
-    ENUM(layout, cp_comm_type, cp_comm_words, "allgather", "how attention brings a sequence together over them: its keys and values are fetched, or each rank takes some of the heads (a2a, Ulysses)"),
+    ENUM(layout, cp_comm_type, cp_comm_words, "allgather", "how attention brings a sequence together over them: its keys and values are fetched, or each rank takes some of the heads (a2a, Ulysses), or they pass by one block after the other (p2p, ring; native mode)"),
 
     TEXT(data, train, "", "training tokens: a text, a token file, or the prefix of a .bin and .idx pair"),
     TEXT(data, valid, "", "validation tokens, likewise; empty: no evaluation"),

@@ -24,7 +24,7 @@ static ValId attention(const Build *b, ValId x, const LayerParams *l) {
   ValId q = op_rope(b->p, layer_name(b, "attn.q.rope"), linear(b, "attn.q", in[0], l->q, NO_VAL), m->rope_theta, m->head_dim);
   ValId k = op_rope(b->p, layer_name(b, "attn.k.rope"), linear(b, "attn.k", in[1], l->k, NO_VAL), m->rope_theta, m->head_dim);
   ValId v = linear(b, "attn.v", in[2], l->v, NO_VAL);
-  static const CpComm comm[] = {[CP_COMM_ALLGATHER] = CP_ALLGATHER, [CP_COMM_A2A] = CP_ALLTOALL};
+  static const CpComm comm[] = {[CP_COMM_ALLGATHER] = CP_ALLGATHER, [CP_COMM_A2A] = CP_ALLTOALL, [CP_COMM_P2P] = CP_RING};
   ValId o = op_attention(b->p, layer_name(b, "attn.core"), q, k, v, m->head_dim, m->sliding_window, comm[b->c->layout.cp_comm_type]);
   return op_reduce(b->p, layer_name(b, "attn.out"), linear(b, "attn.o", o, l->o, NO_VAL));
 }

@@ -144,9 +144,17 @@ static void add_call(void *ctx, int ins, const CommCall *call) {
   }
 }
 
-enum { CALLS_PER_INS = 8 }; /* attention's backward makes six */
+enum { CALLS_PER_INS = 8 }; /* attention's backward makes six, and a ring one for each member and one more */
+static int most_calls(const Step *s) {
+  int n = s->n_ins * CALLS_PER_INS;
+  for (int k = 0; k < s->n_ins; k++) {
+    const Program *p = s->ins[k].kind == INS_KERNEL ? s->chunk[s->ins[k].chunk] : NULL;
+    if (p && p->op[s->ins[k].op].kind == OP_ATTENTION) n += p->dims.n_cp;
+  }
+  return n;
+}
 SimList sim_compile(Arena *a, Arena *scratch, const TrafficArgs *t, const SimCost *cost, bool pairs) {
-  Compile c = {.t = t, .cost = cost, .a = a, .pairs = pairs, .max = t->s->n_ins * CALLS_PER_INS};
+  Compile c = {.t = t, .cost = cost, .a = a, .pairs = pairs, .max = most_calls(t->s)};
   c.list.event = ARENA_NEW(a, SimEvent, c.max);
   CHECK(a != scratch, "a list that is given back");
   traffic_walk(scratch, t, add_call, &c);

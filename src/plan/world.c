@@ -30,7 +30,7 @@ static uint64_t fold_group(uint64_t key, const Mesh *m, int rank, const DealCoun
   return fold_int(fold_int(key, tokens), windows);
 }
 
-Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert, bool heads_dealt) {
+Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert, bool cp_apart) {
   Places p = {.n = m->world / m->size[AXIS_PP]};
   p.given = ARENA_NEW(a, uint64_t, p.n), p.tokens = ARENA_NEW(a, uint64_t, p.n);
   ArenaMark mark = arena_mark(a);
@@ -38,7 +38,7 @@ Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal
   for (int r = 0; r < p.n; r++) {
     int n_ep = m->size[AXIS_EP], ep = mesh_coord(m, r, AXIS_EP);
     uint64_t key = fold_int(fold_int(0, mesh_coord(m, r, AXIS_TP)), mesh_coord(m, r, AXIS_ETP));
-    if (heads_dealt) key = fold_int(key, mesh_coord(m, r, AXIS_CP));
+    if (cp_apart) key = fold_int(key, mesh_coord(m, r, AXIS_CP));
     p.given[r] = fold_int(key, share_begin(n_expert, n_ep, ep + 1) - share_begin(n_expert, n_ep, ep));
   }
   for (int i = 0; i < n_deal; i++) {

@@ -7,8 +7,8 @@
 /* The ranks of one pipeline stage (all stages alike) by what they are given: equal `given` means equal programs on equal stages. `tokens` is the part of it that
  * is dealt: tokens and windows of every micro-batch. Rank = stage x n + place. */
 typedef struct Places { int n; uint64_t *given, *tokens; } Places;
-/* heads_dealt: CP ranks have heads of their own (all-to-all), not windows alone. */
-Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert, bool heads_dealt);
+/* cp_apart: CP ranks differ in more than their windows: heads of their own (all-to-all), whom they stand beside (ring). */
+Places world_places(Arena *a, const Mesh *m, const Deal *const *deal, int n_deal, int n_expert, bool cp_apart);
 
 /* By place, under a known routing: equal numbers within a class, equal flops and equal bytes and messages in every exchange. sliding_window: 0: none. */
 uint64_t *world_work(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k, int64_t sliding_window);

@@ -88,7 +88,7 @@ static size_t turn_bytes(const Op *op, int64_t n_segment) {
                *dealt = &op->attr.attention.q; /* key heads are no more than these, or have no query head here */
   int64_t kv = (shard_total(&op->attr.attention.kv_own) + shard_total(&op->attr.attention.kv)) / op->attr.attention.head_dim;
   int64_t q = (shard_total(own) + shard_total(dealt)) / op->attr.attention.head_dim;
-  return attention_align((size_t)((q > kv ? q : kv) * n_segment + 1) * sizeof(RowSeg));
+  return work_align((size_t)((q > kv ? q : kv) * n_segment + 1) * sizeof(RowSeg));
 }
 static void to_sequences(const Turn *t, const void *from, void *to, size_t row) {
   comm_exchange_rows(t->c->env->world, ATTN_AXES, from, t->windows, t->n_windows, to, t->sequences, t->n_sequences, row);
@@ -124,7 +124,7 @@ static Places places(const Program *p, const Op *op, const DealMb *mb, const Ker
   bool back = pass == PASS_BWD_X;
   Places w = {.seg = (RowSeg *)base};
   size_t at = turn_bytes(op, mb->n_cp_segment);
-#define PLACE(member, n) w.member = base + at, at += attention_align(n)
+#define PLACE(member, n) w.member = base + at, at += work_align(n)
   PLACE(stage, tp * (q_own > kv_own ? q_own : kv_own) * (back ? real : act));
   PLACE(o, back ? 0 : seq * q * act);
   PLACE(d_o, back ? seq * q * act : 0);

@@ -5,7 +5,7 @@
 #include "base/err.h"
 #include "program/op_attention.h"
 
-enum { CP = AXIS_BIT(AXIS_CP), TP = AXIS_BIT(AXIS_TP) };
+enum { CP = AXIS_BIT(AXIS_CP) };
 
 /* dv goes on its way to the keys' owner before it is rounded. */
 static AttnArgs allgather_args(const Op *op) {
@@ -71,7 +71,7 @@ static void fetch_plan_recv(Fetch *f, int cp, int tp) {
 }
 static size_t fetch_work(const Program *p, int64_t own_blocks, int64_t need_blocks, int64_t n_segment) {
   size_t sends = (size_t)(p->dims.n_cp * p->dims.n_tp * own_blocks * n_segment), recvs = (size_t)(p->dims.n_cp * need_blocks * n_segment);
-  return attention_align((sends + recvs + 2) * sizeof(RowSeg));
+  return work_align((sends + recvs + 2) * sizeof(RowSeg));
 }
 /* Segments are laid in `work`; then any number of values of this geometry can be sent. */
 static Fetch fetch_open(const OpCall *c, const Shards *own, bool by_need, void *work) {
@@ -104,15 +104,6 @@ typedef struct Backward {
   size_t bytes;
 } Backward;
 
-static size_t roots_received(const Program *p, const Op *op) {
-  int64_t planes = 0;
-  for (int t = 0; t < p->dims.n_tp; t++) {
-    AttnArgs a = allgather_args(op);
-    a.q = shards_of(&a.q, p->dims.n_tp, t), a.kv = attention_needs(&a.q, &op->attr.attention.kv_own);
-    planes += attention_planes(&a);
-  }
-  return (size_t)planes;
-}
 static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb, const Kernels *k, char *base) {
   size_t real = k->real_size, act = k->act_size;
   const Dims *d = &p->dims;
@@ -122,11 +113,11 @@ static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb
   bool cp = d->n_cp > 1;
   Backward b = {0};
   size_t at = 0;
-#define PIECE(member, n) b.member = base + at, at += attention_align(n)
+#define PIECE(member, n) b.member = base + at, at += work_align(n)
   PIECE(delta, tp * heads * real);
   PIECE(seg, fetch_work(p, a.q.count > op->attr.attention.kv_own.count ? a.q.count : op->attr.attention.kv_own.count,
                         a.q.count > a.kv.count ? a.q.count : a.kv.count, mb->n_cp_segment) +
-                 (size_t)(d->n_tp * (a.kv.count + 1) + d->n_tp) * 64 * sizeof(RowSeg));
+                 heads_work(p, op));
   PIECE(q, cp ? seq * q * act : 0);
   PIECE(d_o, cp ? seq * q * act : 0);
   PIECE(lse, cp ? seq * heads * real : 0);
@@ -135,7 +126,7 @@ static Backward backward_layout(const Program *p, const Op *op, const DealMb *mb
   PIECE(v, cp ? tp * need * act : 0);
   PIECE(dk, tp * need * real * (size_t)attention_planes(&a));
   PIECE(dv, tp * need * real * (size_t)attention_planes(&a));
-  PIECE(roots, tp * own * real * roots_received(p, op));
+  PIECE(roots, tp * own * real * (size_t)heads_roots(p, op));
   PIECE(kernel, 0);
 #undef PIECE
   b.bytes = at;
@@ -174,70 +165,6 @@ static void gradients_over_cp(const OpCall *c, const AttnArgs *a, const Backward
   k->attention_bwd(&kc, NULL, b->dk, b->dv, b->d_o, b->lse, b->delta_seq, b->q, b->k, b->v, a, seq, tp);
 }
 
-/* Roots of each key block to the TP rank that owns it: plane by plane, block by block. */
-static int root_sends(const OpCall *c, const AttnArgs *a, RowSeg *seg) {
-  const Dims *d = &c->p->dims;
-  int64_t rows = c->mb->view[VIEW_TP].n_token, plane = rows * shard_total(&a->kv);
-  int n = 0, planes = attention_planes(a);
-  for (int t = 0; t < d->n_tp; t++) {
-    Shards theirs = shards_of(&c->op->attr.attention.kv_own, d->n_tp, t);
-    for (int r = 0; r < planes; r++)
-      for (int j = a->kv.first; j < a->kv.first + a->kv.count; j++)
-        if (j >= theirs.first && j < theirs.first + theirs.count)
-          seg[n++] = (RowSeg){t, r * plane + rows * shard_local(&a->kv, j), rows * shard_width(&a->kv, j)};
-  }
-  return n;
-}
-typedef struct RootSource {
-  AttnArgs args;
-  int first; /* of its planes in the received ones */
-} RootSource;
-
-static int root_receives(const OpCall *c, RootSource *src, RowSeg *seg) {
-  const Dims *d = &c->p->dims;
-  const Shards *own = &c->op->attr.attention.kv_own;
-  int64_t rows = c->mb->view[VIEW_TP].n_token, plane = rows * shard_total(own);
-  int n = 0, planes = 0;
-  for (int t = 0; t < d->n_tp; t++) {
-    AttnArgs a = allgather_args(c->op);
-    a.q = shards_of(&a.q, d->n_tp, t), a.kv = attention_needs(&a.q, own);
-    src[t] = (RootSource){a, planes};
-    for (int r = 0; r < attention_planes(&a); r++, planes++)
-      for (int j = a.kv.first; j < a.kv.first + a.kv.count; j++)
-        if (j >= own->first && j < own->first + own->count)
-          seg[n++] = (RowSeg){t, planes * plane + rows * shard_local(own, j), rows * shard_width(own, j)};
-  }
-  return n;
-}
-/* out: of the type that `to` calls act */
-static void merge_heads(const OpCall *c, const Kernels *to, const RootSource *src, const char *roots, char *out) {
-  const Shards *own = &c->op->attr.attention.kv_own;
-  int64_t D = c->op->attr.attention.head_dim, rows = c->mb->view[VIEW_TP].n_token, plane = rows * shard_total(own);
-  size_t real = c->env->k->real_size;
-  for (int j = own->first; j < own->first + own->count; j++)
-    for (int64_t at = shard_begin(own, j); at < shard_begin(own, j + 1); at += D) {
-      TreeNode node[PLANES_MAX];
-      const void *value[PLANES_MAX];
-      int n = 0;
-      int64_t element = rows * shard_local(own, j) + at - shard_begin(own, j);
-      for (int t = 0; t < c->p->dims.n_tp; t++) {
-        int m = attention_roots(&src[t].args, at / D, node + n);
-        for (int r = 0; r < m; r++, n++) value[n] = roots + (size_t)((src[t].first + r) * plane + element) * real;
-      }
-      to->tree_merge(&c->env->kctx, out + (size_t)element * to->act_size, value, node, n, rows, D, shard_width(own, j),
-                     shard_width(own, j));
-    }
-}
-static void return_roots(const OpCall *c, const Kernels *to, const AttnArgs *a, const Backward *b, const char *planes, void *out) {
-  RootSource src[c->p->dims.n_tp];
-  RowSeg *send = (RowSeg *)b->seg;
-  int n_send = root_sends(c, a, send);
-  RowSeg *recv = send + n_send;
-  int n_recv = root_receives(c, src, recv);
-  comm_exchange_rows(c->env->world, TP, planes, send, n_send, b->roots, recv, n_recv, c->env->k->real_size);
-  merge_heads(c, to, src, b->roots, out);
-}
-
 static void allgather_dx(const OpCall *c) {
   AttnArgs a = allgather_args(c->op);
   const Kernels *k = c->env->k;
@@ -249,8 +176,8 @@ static void allgather_dx(const OpCall *c) {
     gradients_over_cp(c, &a, &b, c->d_in[0]);
   else
     k->attention_bwd(&kc, c->d_in[0], b.dk, b.dv, c->d_out[0], c->out[1], b.delta, c->in[0], c->out[2], c->out[3], &a, tp, tp);
-  return_roots(c, k->wide, &a, &b, b.dk, c->d_in[1]);
-  return_roots(c, k, &a, &b, b.dv, c->d_in[2]);
+  heads_return(c, k->wide, (RowSeg *)b.seg, b.dk, b.roots, c->d_in[1]);
+  heads_return(c, k, (RowSeg *)b.seg, b.dv, b.roots, c->d_in[2]);
 }
 
 static void fetch_sketch(const OpCall *c, const Shards *own, bool by_need, size_t element, Sketch *s) {
@@ -264,11 +191,8 @@ static void allgather_traffic(const OpCall *c, Pass pass, Sketch *s) {
   }
   AttnArgs a = allgather_args(c->op);
   Shards heads = {1, 0, 1, shard_total(&a.q) / a.head_dim, 1};
-  RootSource src[c->p->dims.n_tp];
   if (c->p->dims.n_cp > 1) fetch_sketch(c, &a.q, false, c->env->k->act_size, s), fetch_sketch(c, &heads, false, c->env->k->real_size, s);
-  RowSeg *send = c->work;
-  int n_send = root_sends(c, &a, send), n_recv = root_receives(c, src, send + n_send);
-  for (int i = 0; i < 2; i++) sketch_exchange_rows(s, TP, send, n_send, send + n_send, n_recv, c->env->k->real_size);
+  for (int i = 0; i < 2; i++) heads_return_traffic(c, c->work, s);
 }
 
 static size_t allgather_work(const OpWorkArgs *w, Pass pass) {

@@ -58,8 +58,9 @@ ValId op_rmsnorm(Program *p, const char *name, ValId x /* [T, H] */, ValId gain 
 ValId op_linear(Program *p, const char *name, ValId x, ValId w, ValId plan);
 ValId op_rope(Program *p, const char *name, ValId x /* [Ttp, heads D] */, double theta, int64_t head_dim);
 /* Queries meet keys that they do not have here (windows of other CP ranks, heads of other TP ranks) in one of these ways: keys and values of whole sequences are
- * fetched; or windows of all heads become whole sequences of some heads and go back (DeepSpeed-Ulysses, Jacobs et al. 2023). */
-typedef enum { CP_ALLGATHER, CP_ALLTOALL, N_CP_COMM } CpComm;
+ * fetched; or windows of all heads become whole sequences of some heads and go back (DeepSpeed-Ulysses, Jacobs et al. 2023); or keys and values go round a ring
+ * of ranks (Liu et al. 2023), whose sums depend on the layout. */
+typedef enum { CP_ALLGATHER, CP_ALLTOALL, CP_RING, N_CP_COMM } CpComm;
 ValId op_attention(Program *p, const char *name, ValId q, ValId k, ValId v, int64_t head_dim, int64_t window, CpComm comm);  /* -> like q */
 ValId op_swiglu(Program *p, const char *name, ValId gate, ValId up, ValId row_weight /* [R] or NO_VAL */);
 ValId op_add(Program *p, const char *name, ValId a, ValId b);

@@ -17,7 +17,7 @@ static void local_fwd(const OpCall *c) {
 }
 static size_t local_delta(const OpWorkArgs *w) {
   int64_t heads = shard_total(&w->op->attr.attention.q) / w->op->attr.attention.head_dim;
-  return attention_align((size_t)(w->p->dims.n_token[VIEW_TP] * heads) * w->k->real_size);
+  return work_align((size_t)(w->p->dims.n_token[VIEW_TP] * heads) * w->k->real_size);
 }
 static void local_dx(const OpCall *c) {
   AttnArgs a = attention_args(c->op);
@@ -38,33 +38,16 @@ static const AttnExchange attn_local = {
     .open = local_open, .x_in = 7, .view = VIEW_TP, .fwd = local_fwd, .dx = local_dx, .work = local_work};
 
 /* ---- the choice ------------------------------------------------------------------------------------------------------------------------------------- */
-typedef enum { EXCHANGE_LOCAL, EXCHANGE_GATHER, EXCHANGE_ALLTOALL, N_EXCHANGE } ExchangeKind;
+typedef enum { EXCHANGE_LOCAL, EXCHANGE_GATHER, EXCHANGE_ALLTOALL, EXCHANGE_RING, N_EXCHANGE } ExchangeKind;
 static const AttnExchange *const exchange_table[N_EXCHANGE] = {
-    [EXCHANGE_LOCAL] = &attn_local, [EXCHANGE_GATHER] = &attn_gather, [EXCHANGE_ALLTOALL] = &attn_alltoall};
+    [EXCHANGE_LOCAL] = &attn_local, [EXCHANGE_GATHER] = &attn_gather, [EXCHANGE_ALLTOALL] = &attn_alltoall, [EXCHANGE_RING] = &attn_ring};
 static const AttnExchange *exchange_of(const Op *op) { return exchange_table[op->attr.attention.exchange]; }
 
-static bool reads_other_ranks(const Dims *d, const Shards *q, const Shards *kv) {
-  bool any = false;
-  for (int t = 0; t < d->n_tp; t++) {
-    Shards theirs = shards_of(q, d->n_tp, t), have = shards_of(kv, d->n_tp, t), need = attention_needs(&theirs, kv);
-    any |= need.count != have.count || (need.count && need.first != have.first);
-  }
-  return any;
-}
 static ExchangeKind exchange_choose(const Dims *d, CpComm comm, const Shards *q, const Shards *kv) {
-  static const ExchangeKind over_cp[N_CP_COMM] = {[CP_ALLGATHER] = EXCHANGE_GATHER, [CP_ALLTOALL] = EXCHANGE_ALLTOALL};
+  static const ExchangeKind over_cp[N_CP_COMM] = {
+      [CP_ALLGATHER] = EXCHANGE_GATHER, [CP_ALLTOALL] = EXCHANGE_ALLTOALL, [CP_RING] = EXCHANGE_RING};
   if (d->n_cp > 1) return over_cp[comm];
-  return reads_other_ranks(d, q, kv) ? EXCHANGE_GATHER : EXCHANGE_LOCAL;
-}
-
-Shards attention_needs(const Shards *q, const Shards *kv) {
-  int64_t group = q->units / kv->units, lo = shard_begin(q, q->first) / q->unit, hi = shard_begin(q, q->first + q->count) / q->unit;
-  Shards s = {.n = kv->n, .units = kv->units, .unit = kv->unit};
-  if (lo == hi) return s;
-  int64_t first = lo / group * kv->unit, last = ((hi - 1) / group + 1) * kv->unit;
-  while (shard_begin(kv, s.first + 1) <= first) s.first++;
-  while (shard_begin(kv, s.first + s.count) < last) s.count++;
-  return s;
+  return heads_are_shared(d, q, kv) ? EXCHANGE_GATHER : EXCHANGE_LOCAL;
 }
 
 ValId attention_lse(Program *p, const char *name, RowKind rows, int64_t heads) {

@@ -42,7 +42,7 @@ bool world_plan(WorldPlan *w, Arena *a, Arena *scratch, const WorldPlanArgs *arg
   TRY(job_declare(&j, scratch, args->c, args->world, 0, args->device, args->n_valid, e));
   const Deal *deal[2] = {&j.train.deal, &j.eval.deal};
   Places p = world_places(a, &j.mesh, deal, j.has_eval ? 2 : 1, (int)args->c->model.num_local_experts,
-                          args->c->layout.cp_comm_type == CP_COMM_A2A);
+                          args->c->layout.cp_comm_type != CP_COMM_ALLGATHER);
   *w = (WorldPlan){.mesh = j.mesh,
                    .deal = j.train.deal,
                    .class_of = ARENA_NEW(a, int, args->world),

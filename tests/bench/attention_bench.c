@@ -53,7 +53,7 @@ static Bench bench_open(Arena *a, const Kernels *k, int S, int D, int heads, int
   start[1] = S;
   for (int t = 0; t < S; t++) position[t] = t;
   Bench b = {.ctx = {.threads = 1}, .k = k};
-  b.args = (AttnArgs){{1, 0, 1, heads, D}, {1, 0, 1, kv_heads, D}, D, window, 0.125, false};
+  b.args = (AttnArgs){{1, 0, 1, heads, D}, {1, 0, 1, kv_heads, D}, D, window, 0.125, false, false};
   b.view = (TokenView){.n_token = S, .n_seq = 1, .n_window = 1, .seq_start = start, .window_start = start, .position = position};
   int64_t n = (int64_t)S * heads * D;
   b.q = random_real(a, k, n, 1), b.key = random_real(a, k, n, 2), b.v = random_real(a, k, n, 3), b.d_o = random_real(a, k, n, 4);

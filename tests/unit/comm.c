@@ -291,6 +291,35 @@ static void test_exchange_rows(void **s) {
   SETTLE(f);
 }
 
+/* Blocks of uneven lengths go round until they are home again, two at a time; some are empty. */
+static void test_ring(void **s) {
+  Fixture *f = *s;
+  enum { MOST = 300 };
+  int n = world_size(f->w), self = world_rank(f->w);
+  for (uint64_t trial = 0; trial < 12; trial++) {
+    unsigned char block[2][2][MOST], want[MOST];
+    int64_t len[2][4];
+    for (int r = 0; r < n; r++)
+      for (int k = 0; k < 2; k++) len[k][r] = draw(9000 + trial, r * 2 + k) % 4 ? draw_below(9100 + trial, r * 2 + k, MOST) : 0;
+    for (int k = 0; k < 2; k++) paint(block[0][k], (size_t)len[k][self], self, k, (int64_t)trial);
+    world_set_max_message(f->w, trial % 2 ? 40 : 1 << 20);
+    for (int step = 0; step < n; step++) {
+      int here = (self - step + n) % n, next = (here - 1 + n) % n, from = step % 2, to = 1 - from;
+      Hop hop[2];
+      for (int k = 0; k < 2; k++) hop[k] = (Hop){block[from][k], (size_t)len[k][here], block[to][k], (size_t)len[k][next]};
+      uint64_t before = sent(f, AXES_WORLD);
+      comm_ring_begin(f->w, AXES_WORLD, hop, 2);
+      comm_ring_end(f->w, AXES_WORLD);
+      WANT(f, sent(f, AXES_WORLD) - before == PLANNED(f, sketch_ring, hop, 2));
+      for (int k = 0; k < 2; k++) {
+        paint(want, (size_t)len[k][next], next, k, (int64_t)trial);
+        WANT(f, memcmp(want, block[to][k], (size_t)len[k][next]) == 0);
+      }
+    }
+  }
+  SETTLE(f);
+}
+
 static void test_agree_and_bcast(void **s) {
   Fixture *f = *s;
   int n = world_size(f->w), rank = world_rank(f->w);
@@ -342,9 +371,9 @@ int main(int argc, char **argv) {
   arena_open(&fixture.a, "test", (size_t)64 << 20);
   if (!world_open(&fixture.w, &fixture.a, &argc, &argv, &e)) return world_close(fixture.w, &e);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_groups),          cmocka_unit_test(test_allreduce),      cmocka_unit_test(test_alltoall),
-      cmocka_unit_test(test_allgather),       cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_exchange_rows),
-      cmocka_unit_test(test_agree_and_bcast), cmocka_unit_test(test_traffic_by_set),
+      cmocka_unit_test(test_groups),    cmocka_unit_test(test_allreduce),       cmocka_unit_test(test_alltoall),
+      cmocka_unit_test(test_allgather), cmocka_unit_test(test_reduce_scatter),  cmocka_unit_test(test_exchange_rows),
+      cmocka_unit_test(test_ring),      cmocka_unit_test(test_agree_and_bcast), cmocka_unit_test(test_traffic_by_set),
   };
   int failed = cmocka_run_group_tests(tests, give, NULL);
   world_close(fixture.w, &e);
