@@ -8,6 +8,7 @@
 #   short NAME KEY          NAME=value stands for --set KEY=value
 #   group NAME [k=v ...]    a group begins; these settings hold for all its runs
 #   twice NAME [k=v ...]    likewise, but each run is made twice and compared with itself (native mode promises no more)
+#   near NAME [k=v ...]     likewise, and its losses and norms are those of the first in all digits that are printed (for FP64)
 #   RANKS [k=v ...]         a run; in a group the first is the reference
 set -u
 export OMP_WAIT_POLICY=passive    # more threads than cores, in some runs
@@ -67,6 +68,12 @@ explain() {        # reference, result: the first step that differs, and in what
   echo "  one run has more lines than the other"
 }
 
+near() {           # reference, result: are the numbers of all records the same in nine digits, give or take one of the last?
+  paste <(grep -oE '"[^"]+":[-+0-9.e]+' <<<"$1") <(grep -oE '"[^"]+":[-+0-9.e]+' <<<"$2") | awk -F '[:\t]' '
+    { d = $2 - $4; size = $2 < 0 ? -$2 : $2; if ($1 != $3 || !(d * d <= (1.1e-8 * size) ^ 2)) bad = 1 }
+    END { exit bad || NR == 0 }'
+}
+
 report() {         # title, reference, result
   n_bad=$((n_bad + 1))
   echo "DIFFERS  $group: $1"
@@ -79,13 +86,15 @@ one_run() {
   shift
   expand ${common[@]+"${common[@]}"} "$@"
   hashes "$n"
-  if [ "$mode" = twice ]; then
+  if [ "$mode" != twice ] && [ -z "$reference" ]; then
+    case $out in step*) reference=$out reference_title=$title ;; *) report "$title (reference)" '' "$out" ;; esac
+  elif [ "$mode" = near ] && ! near "$reference" "$out"; then
+    report "$title (not near the reference: $reference_title)" "$reference" "$out"
+  elif [ "$mode" != group ]; then
     local first=$out
     hashes "$n"
     [ "$first" = "$out" ] && case $out in step*) return ;; esac
     report "$title (run twice)" "$first" "$out"
-  elif [ -z "$reference" ]; then
-    case $out in step*) reference=$out reference_title=$title ;; *) report "$title (reference)" '' "$out" ;; esac
   elif [ "$out" != "$reference" ]; then
     report "$title (reference: $reference_title)" "$reference" "$out"
   fi
@@ -100,7 +109,7 @@ while read -ra word; do
   config) config=$tables/$1 ;;
   tokens) make_tokens "$2" "$3" >"$1" ;;
   short) key[$1]=$2 ;;
-  group | twice) mode=${word[0]} group=$1 reference='' && shift && common=("$@") ;;
+  group | twice | near) mode=${word[0]} group=$1 reference='' && shift && common=("$@") ;;
   [1-9]*) one_run "${word[0]}" "$@" ;;
   *) echo "$table: \"${word[0]}\" is not a word of a table" && exit 2 ;;
   esac

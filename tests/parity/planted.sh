@@ -30,8 +30,11 @@ mirror_weight   | src/program/lower.c     | s/if (l->o->tied_stages) lower_emit(
 norm_twice      | src/exec/optimizer.c    | s/ \&\& x->self\[g\] == 0; k++/; k++/                                           | every replica counts in the gradient norm
 labels_by_tp    | src/exec/optimizer.c    | s/comm_allreduce_u64(x->o.world, AXES_TOKENS, &count, 1)/comm_allreduce_u64(x->o.world, AXES_TOKENS | AXIS_BIT(AXIS_TP), \&count, 1)/ | labels count once for each TP rank
 loss_by_tp      | src/program/op_head.c   | s/&c->mb->view\[VIEW_OWN\], c->mb->tp_row\[d->tp_self\]/\&c->mb->view[VIEW_TP], 0/ | losses count once for each TP rank
-key_heads       | src/program/attn_gather.c | s/for (int t = 0; t < c->p->dims.n_tp; t++) {/for (int t = 0; t < c->p->dims.n_tp \&\& n == 0; t++) {/ | a key head's gradient lacks query heads of other ranks
+key_heads       | src/program/attn_heads.c | s/for (int t = 0; t < c->p->dims.n_tp; t++) {/for (int t = 0; t < c->p->dims.n_tp \&\& n == 0; t++) {/ | a key head's gradient lacks query heads of other ranks
 dealt_heads     | src/program/attn_a2a.c  | s/(i - mine.first) \* mb->view\[VIEW_SEQ\].n_token + g->seq_row/(i - mine.first) * mb->view[VIEW_SEQ].n_token + g->tp_row/ | windows lie at other places of a sequence after the all-to-all
+ring_home       | src/program/attn_ring.c | s/step > 0 \&\& step < r.n) sum_into/step > 1 \&\& step < r.n) sum_into/           | what the next rank adds to gradients that pass it is lost
+ring_merge      | kernels/cpu/attention_merge.c | s/w.own \* x\[d\]/x[d]/                                               | what was there before a part is not scaled down
+ring_block      | src/program/attn_ring.c | s/+ 2 \* r->n - step) % r->n/+ r->n + (step ? step : 0)) % r->n/                | blocks are taken for those of the rank on the other side
 embedding_rows  | src/program/op_gather.c | s/for (int i = 0; i < d->n_tp; i++) c->env->k->bits_add/for (int i = 1; i < d->n_tp; i++) c->env->k->bits_add/ | tokens of the first vocabulary shard have no embedding
 weight_pass     | src/program/lower_pass.c | s/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, mb, op)/PASS_BWD_W, mb, d->w_in, d->w_out, kept_d_out(l, chunk, 0, op)/ | a late weight gradient takes another micro-batch's
 stale_weights   | src/program/lower.c     | s/if (g != PGROUP_MIRROR && !l->o->zero3) lower_emit(s, INS_GATHER)/if (g == PGROUP_EXPERT) lower_emit(s, INS_GATHER)/ | owners keep their new weights to themselves

@@ -374,6 +374,11 @@ static void rules_of_the_layout(void **state) {
 static void rules_of_training(void **state) {
   (void)state;
   static const Case cases[] = {
+      {"+layout: {cp: 2, cp_comm_type: p2p}\n",
+       {0},
+       2,
+       "x.yaml:12: layout.cp_comm_type = p2p; default: numerics.mode = canonical: a ring adds up in an order of its own on every rank; set "
+       "layout.cp_comm_type to allgather or a2a, or numerics.mode to native"},
       {"+moe:\n  aux_scope: global\n",
        {0},
        1,

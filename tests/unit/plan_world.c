@@ -65,6 +65,8 @@ static void classes_stand_for_ranks(void **state) {
   check_world(8, 3, RIG_SETS("layout.pp=2", "layout.tp=2", "layout.cp=2", "layout.ep=4"));
   /* two key heads over four ranks that hold as many tokens each: heads tell them apart */
   check_world(4, 4, RIG_SETS("layout.cp=4", "layout.cp_comm_type=a2a", "data.seq_length=16", "numerics.window=2"));
+  /* in a ring it matters beside whom a rank stands */
+  check_world(6, 3, RIG_SETS("layout.cp=6", "layout.cp_comm_type=p2p", "numerics.mode=native", "numerics.window=2"));
   check_world(12, 3, RIG_SETS("layout.pp=2", "layout.tp=2", "layout.ep=3", "model.tie_word_embeddings=true", "numerics.mode=native"));
 }
 /* Sizes that everything divides: a class a stage. */
