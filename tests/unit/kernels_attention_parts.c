@@ -50,9 +50,9 @@ static void parts_of_keys_add_up(void **state) {
   const Problem cases[] = {
       {.tokens = 26, .D = 8, .heads = 4, .kv_heads = 2, .q_blocks = 2, .kv_blocks = 2, .n_seq = 3, .length = {150, 0, 91}},
       {.tokens = 5, .D = 20, .heads = 2, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {3, 140}, .window = 70},
-      {.tokens = 64, .D = 16, .heads = 3, .kv_heads = 1, .q_blocks = 3, .kv_blocks = 1, .n_seq = 1, .length = {330}},
+      {.tokens = 64, .D = 16, .heads = 3, .kv_heads = 1, .q_blocks = 3, .kv_blocks = 1, .n_seq = 1, .length = {200}},
       {.tokens = 13, .D = 16, .heads = 2, .kv_heads = 2, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {170, 80}, .docs = 37},
-      {.tokens = 90, .D = 16, .heads = 2, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {300, 100}, .window = 80},
+      {.tokens = 70, .D = 16, .heads = 2, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 2, .length = {190, 70}, .window = 80},
       {.tokens = 1, .D = 8, .heads = 1, .kv_heads = 1, .q_blocks = 1, .kv_blocks = 1, .n_seq = 1, .length = {70}, .window = 9, .docs = 20},
       {.tokens = 50,
        .D = 8,
