@@ -137,6 +137,7 @@ void exec_run(Exec *x, int which, const UpdateArgs *u, StepResult *result) {
     ins_run[i->kind](x, r, i);
     double end = timer_now();
     x->ins_seconds[i->kind] += end - t;
+    if (n >= s->pass_begin && n < s->pass_end) x->result.pass_seconds += end - t;
     if (x->observer) x->observer(x->observer_ctx, s, n, t, end);
     mishap_after(x, r, n);
     if (x->o.guard) guard_after(x, r, n);

@@ -31,6 +31,7 @@ typedef struct StepResult {
   double loss;                      /* mean over the labels that count; 0 when there are none */
   double loss_sum; int64_t n_valid;
   double grad_norm;                 /* before clipping */
+  double pass_seconds;              /* of this rank's forward and backward, waits for others among them included */
   bool fault;                       /* a leaf was not finite or beyond its bound, or the norm is not finite: nothing was updated */
   const uint64_t *stat; int n_stat; /* host memory, summed over ranks */
   int stat_shift;

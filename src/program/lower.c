@@ -194,7 +194,9 @@ void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, con
   lower_states(&l);
   lower_emit(s, INS_ZERO);
   lower_emit(s, INS_COUNT);
+  s->pass_begin = s->n_ins;
   lower_actions(&l);
+  s->pass_end = s->n_ins;
   lower_emit(s, INS_STATS);
   if (o->train) lower_optimizer(&l);
   lower_statistics_out(s);

@@ -79,6 +79,7 @@ typedef struct Step {
   BufId *value[STEP_MAX_CHUNK];                /* [n_mb * n_val] forward buffers */
   int n_send;                                  /* sends in a step: events 0 .. n_send-1 of INS_SENT */
   int n_mb;
+  int pass_begin, pass_end;                    /* instructions [pass_begin, pass_end) are the micro-batches' forward and backward; the optimizer follows */
 } Step;
 
 typedef struct StepOptions {

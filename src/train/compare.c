@@ -35,7 +35,8 @@ static bool starts(const char *text, const char *head) { return !strncmp(text, h
 
 /* What depends on the machine and the moment. */
 static bool is_compared(const JsonlField *f, double tolerance) {
-  static const char *const skipped[] = {"throughput/", "memory/", "tflops", "mfu", "time", "event"};
+  static const char *const skipped[] = {"throughput/",           "memory/", "tflops", "mfu", "iteration-time",
+                                        "forward-backward-time", "time",    "event"};
   for (size_t i = 0; i < sizeof skipped / sizeof *skipped; i++)
     if (starts(f->path, skipped[i])) return false;
   return tolerance <= 0 || !f->text;

@@ -120,8 +120,20 @@ static void put_number(Metrics *m, int64_t it, const char *name, double v) {
     fprintf(m->json, ",\"%s\":null", name);
 }
 
-static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, double rate,
-                     double mfu) {
+/* Means over the steps since the last line. */
+typedef struct Pace {
+  double seconds, pass_seconds, rate, mfu;
+} Pace;
+static Pace pace_of(const Metrics *m, int64_t it, double now) {
+  double n = (double)(it - m->last_it > 0 ? it - m->last_it : 1), seconds = (now - m->last) / n;
+  return (Pace){.seconds = seconds,
+                .pass_seconds = m->pass_seconds / n,
+                .rate = (double)(m->job->train.deal.n_seq * m->job->train.deal.seq_length) / seconds,
+                .mfu = m->model_flops / seconds / m->peak_flops};
+}
+static void pace_restart(Metrics *m, int64_t it, double now) { m->last = now, m->last_it = it, m->pass_seconds = 0; }
+
+static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int64_t it, int64_t consumed, double lr, Pace p) {
   if (m->json) fprintf(m->json, "{\"iteration\":%lld,\"consumed_samples\":%lld", (long long)it, (long long)consumed);
   put_number(m, it, "lm loss", r->loss);
   put_number(m, it, "load_balancing_loss", s->aux);
@@ -129,9 +141,11 @@ static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int6
   put_number(m, it, "learning-rate", lr);
   put_number(m, it, "grad-norm", r->grad_norm);
   if (m->json) fprintf(m->json, ",\"skipped\":%d,\"tokens\":%lld", r->fault || !r->n_valid, (long long)r->n_valid);
-  put_number(m, it, "throughput/tokens_per_sec", rate);
-  put_number(m, it, "tflops", mfu * m->peak_flops * 1e-12);
-  put_number(m, it, "mfu", mfu);
+  put_number(m, it, "throughput/tokens_per_sec", p.rate);
+  put_number(m, it, "tflops", p.mfu * m->peak_flops * 1e-12);
+  put_number(m, it, "mfu", p.mfu);
+  put_number(m, it, "iteration-time", p.seconds);
+  put_number(m, it, "forward-backward-time", p.pass_seconds);
   put_number(m, it, "moe/load_max_over_mean", s->load_max);
   tensorboard_flush(&m->tb);
   if (!m->json) return;
@@ -147,28 +161,27 @@ static char *time_left(Arena *a, double seconds) {
 void metrics_step(Metrics *m, const StepResult *r, int64_t it, int64_t consumed, double lr) {
   const Config *c = m->job->c;
   double now = timer_now();
+  m->pass_seconds += r->pass_seconds;
   int64_t interval = c->log.interval > 0 ? c->log.interval : 1;
   if (it % interval && it != c->train.train_iters) {
     log_bar(m->log, (double)it / (double)c->train.train_iters, "");
     return;
   }
-  double per_step = (now - m->last) / (double)(it - m->last_it > 0 ? it - m->last_it : 1);
-  double rate = (double)(m->job->train.deal.n_seq * m->job->train.deal.seq_length) / per_step;
-  double mfu = m->model_flops / per_step / m->peak_flops;
+  Pace p = pace_of(m, it, now);
   RouterStats s = metrics_router(m->job, r);
   ArenaMark mark = arena_mark(m->job->arena);
   Arena *a = m->job->arena;
   char *load = s.n_layer ? arena_printf(a, " | load %.2f", s.load_max) : arena_printf(a, "%s", "");
   log_line(m->log, "step %lld/%lld | loss %.4f | lr %.2e | grad norm %.3f | %.0f tokens/s | %.1f GFLOP/s %.0f%% of peak%s | %s | left %s%s",
-           (long long)it, (long long)c->train.train_iters, r->loss, lr, r->grad_norm, rate, m->model_flops / per_step * 1e-9, 100 * mfu,
-           load, bytes_text(a, m->job->mem.device), time_left(a, per_step * (double)(c->train.train_iters - it)),
+           (long long)it, (long long)c->train.train_iters, r->loss, lr, r->grad_norm, p.rate, m->model_flops / p.seconds * 1e-9,
+           100 * p.mfu, load, bytes_text(a, m->job->mem.device), time_left(a, p.seconds * (double)(c->train.train_iters - it)),
            r->fault      ? " | NOT FINITE, skipped"
            : !r->n_valid ? " | no label counts, skipped"
                          : "");
   log_bar(m->log, (double)it / (double)c->train.train_iters, "");
   arena_release(a, mark);
-  put_step(m, r, &s, it, consumed, lr, rate, mfu);
-  m->last = timer_now(), m->last_it = it;
+  put_step(m, r, &s, it, consumed, lr, p);
+  pace_restart(m, it, timer_now());
 }
 
 void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
@@ -177,7 +190,7 @@ void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
   put_number(m, it, "lm loss validation", loss);
   tensorboard_flush(&m->tb);
   if (m->json) fprintf(m->json, ",\"validation_tokens\":%lld}\n", (long long)n_token), metrics_line_end(m);
-  m->last = timer_now(), m->last_it = it;
+  pace_restart(m, it, timer_now());
 }
 
 void metrics_hash(Metrics *m, int64_t it, uint64_t weight, const uint64_t *grad, uint64_t moment1, uint64_t moment2,

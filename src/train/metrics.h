@@ -12,6 +12,7 @@ typedef struct Metrics {
   double model_flops;               /* of the whole world, one step */
   double peak_flops;                /* measured GEMM peak, sum over ranks; FLOP/s */
   double start, last; int64_t first_it, last_it;
+  double pass_seconds;              /* in forward and backward since `last` */
 } Metrics;
 
 /* Opens the JSONL file (appends) and TensorBoard's; ERR_CONFIG when it can't. Collective: measures the GEMM peak of all ranks at once. */

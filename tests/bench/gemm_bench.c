@@ -1,53 +1,15 @@
 /* Speed of products: GEMM shapes as the linear kernels issue them, then the kernels themselves, on 1 and 2 threads.
  * Prints, asserts nothing. */
-#include "base/timer.h"
-#include "unit/gemm_rig.h"
+#include "bench/gemm_time.h"
 
 enum { MAX_GROUP = 64, MAX_LEAF = 4096 };
 static const double SECONDS = 0.15; /* per measurement */
 
-typedef struct Timing {
-  double start, begin, best;
-  int64_t reps;
-} Timing;
-
-/* Best call of at least FEW, until SECONDS are spent: `while (timing_more(&t)) call();` */
-static bool timing_more(Timing *t) {
-  enum { FEW = 5 };
-  double now = timer_now(), took = now - t->begin;
-  if (t->reps == 0)
-    t->start = now;
-  else
-    t->best = t->reps == 1 || took < t->best ? took : t->best;
-  t->begin = timer_now();
-  return t->reps++ < FEW || now - t->start < SECONDS;
-}
-
 static const char *const type_name[N_GEMM_TYPE] = {[GEMM_F32] = "f32", [GEMM_F64] = "f64", [GEMM_BF16] = "bf16"};
 
 static void bench_gemm(Arena *arena, const char *provider, GemmShape s) {
-  ArenaMark mark = arena_mark(arena);
-  Gemm *g = open_gemm(provider, 1);
-  void *a = random_buffer(arena, s.type, (int64_t)s.M * s.K, 1).p, *b = random_buffer(arena, s.type, (int64_t)s.N * s.K, 2).p;
-  void *c = random_buffer(arena, sum_type(s.type), (int64_t)s.M * s.N, 3).p, *scratch = arena_alloc(arena, gemm_scratch(g, &s), 1);
-  Timing t = {0};
-  while (timing_more(&t)) gemm_run(g, &s, 0, a, b, c, scratch);
   printf("%-7s %-4s  %5d x %5d x %5d %-4s%-4s %7.1f GFLOP/s\n", provider, type_name[s.type], s.M, s.N, s.K, s.trans_a ? "A^T" : "",
-         s.trans_b ? "B^T" : "", 2e-9 * s.M * s.N * s.K / t.best);
-  gemm_close(g);
-  arena_release(arena, mark);
-}
-
-static GemmShape dense_shape(int M, int N, int K, bool trans_a, bool trans_b, GemmType type) {
-  return (GemmShape){.M = M,
-                     .N = N,
-                     .K = K,
-                     .trans_a = trans_a,
-                     .trans_b = trans_b,
-                     .lda = trans_a ? M : K,
-                     .ldb = trans_b ? K : N,
-                     .ldc = N,
-                     .type = type};
+         s.trans_b ? "B^T" : "", 1e-9 * gemm_rate(arena, provider, s, SECONDS));
 }
 
 static void bench_gemms(Arena *arena) {
@@ -116,7 +78,7 @@ static void bench_layer(Arena *arena, const Layer *l, int threads) {
   KCtx c = {.threads = threads, .gemm = open_gemm("auto", threads)};
   double gflop = 2e-9 * (double)l->tokens * (double)n_weight;
   void *dxs = random_buffer(arena, l->type, l->tokens * l->in, 4).p;
-  Timing tf = {0}, tx = {0}, tw = {0};
+  Timing tf = {.seconds = SECONDS}, tx = tf, tw = tf;
   c.work = arena_alloc(arena, k->linear_work(&c, &fwd, &d->rows), 1);
   while (timing_more(&tf)) k->linear(&c, y, x, &fwd, &d->rows);
   c.work = arena_alloc(arena, k->linear_work(&c, &dx, &d->rows), 1);

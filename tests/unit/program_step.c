@@ -217,6 +217,21 @@ static void guards_are_of_routed_rows_only(void **state) {
   rig_close(&r);
 }
 
+/* What is timed as forward and backward: every kernel, and nothing of the optimizer. */
+static void passes_lie_between(void **state) {
+  (void)state;
+  Rig r;
+  rig_plan(&r, RIG_ODD, 1, 0, 0, RIG_SETS("train.micro_batch_size=1"));
+  const Step *s = &r.job.train.step;
+  for (int n = 0; n < s->n_ins; n++) {
+    InsKind k = s->ins[n].kind;
+    bool inside = n >= s->pass_begin && n < s->pass_end;
+    if (k == INS_KERNEL || k == INS_DECIDE) assert_true(inside);
+    if (k == INS_ZERO || k == INS_COUNT || k == INS_STATS || k == INS_REDUCE || k == INS_NORM || k == INS_UPDATE) assert_false(inside);
+  }
+  rig_close(&r);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(reads_follow_writes),
                                      cmocka_unit_test(lifetimes_cover_uses),
@@ -225,6 +240,7 @@ int main(void) {
                                      cmocka_unit_test(bytes_by_hand),
                                      cmocka_unit_test(names_are_unique),
                                      cmocka_unit_test(names_are_stable),
-                                     cmocka_unit_test(guards_are_of_routed_rows_only)};
+                                     cmocka_unit_test(guards_are_of_routed_rows_only),
+                                     cmocka_unit_test(passes_lie_between)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
