@@ -3,7 +3,10 @@
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "$0")/rig.sh"
 model=$(pick medium small)
-readonly layouts="threads dp tp pp ep cp cp-a2a dp-zero3" modes="native canonical" schedules="1f1b interleaved zero_bubble all_forward"
+readonly modes="native canonical" schedules="1f1b interleaved zero_bubble all_forward"
+
+# A ring adds up in an order of its own: native mode only.
+layouts_of() { echo threads dp tp pp ep cp cp-a2a; if [[ $1 == native ]]; then echo cp-ring; fi; echo dp-zero3; }
 
 # layout NAME: ranks, then settings.
 layout() {
@@ -15,6 +18,7 @@ layout() {
   ep) echo 2 layout.ep=2 ;;
   cp) echo 2 layout.cp=2 ;;
   cp-a2a) echo 2 layout.cp=2 layout.cp_comm_type=a2a ;;
+  cp-ring) echo 2 layout.cp=2 layout.cp_comm_type=p2p ;;
   dp-zero3) echo 2 optimizer.shard_parameters=true ;;
   esac
 }
@@ -36,7 +40,7 @@ print_axes() {
   local mode name rate
   printf '%-10s %-9s %9s %7s %14s | %s\n' mode layout tokens/s "of dp" "most memory" "MiB sent a step, by axes"
   for mode in $modes; do
-    for name in $layouts; do
+    for name in $(layouts_of "$mode"); do
       rate=$(median throughput/tokens_per_sec "$mode.$name")
       IFS="|" read -r memory sent < <(plan_of "$mode.$name")
       printf '%-10s %-9s %9.0f %7s %14s | %s\n' "$mode" "$name" "$rate" \
@@ -80,7 +84,7 @@ print_bubbles() {
 
 header "$(pick "2 rounds" "1 round"); configs/bench_$model.yaml, window $(window_of "$model"), FP32; 2 ranks with a thread each, or one with two (threads)"
 for mode in $modes; do
-  for name in $layouts; do
+  for name in $(layouts_of "$mode"); do
     read -ra what < <(layout "$name")
     variant "$mode.$name" "${what[0]}" "$model" numerics.mode="$mode" "${what[@]:1}"
   done
