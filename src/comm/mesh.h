@@ -19,17 +19,19 @@ typedef struct Group { int n, self; const int *rank; AxisSet axes; } Group;
 
 /* edp is derived. ERR_CONFIG prints the factorisation that does not multiply up to `world`. */
 bool mesh_init(Mesh *m, int world, int pp, int dp, int cp, int tp, int ep, int etp, Err *e);
+/* Coordinate of a rank along an axis, in [0, size[a]). CHECK: rank in [0, world). */
 int  mesh_coord(const Mesh *m, int rank, Axis a);
 /* Is the set within one view? A set that mixes dp, cp, tp with edp, ep, etp has no group. */
 bool axes_legal(AxisSet axes);
+/* Ranks that differ along these axes alone: the product of their sizes; 1 for no axes. CHECK, here and below: axes_legal. */
 int  mesh_group_size(const Mesh *m, AxisSet axes);
 /* Place of `rank` among the members of its group. */
 int  mesh_group_self(const Mesh *m, int rank, AxisSet axes);
-/* World rank of member `place` of the group that `rank` is in. */
+/* World rank of member `place`, in [0, group size), of the group that `rank` is in. */
 int  mesh_group_rank(const Mesh *m, int rank, AxisSet axes, int place);
-/* The list of ranks lives in `a`. CHECK: rank in [0, world), axes_legal. */
+/* The list of ranks lives in `a`. CHECK: rank in [0, world). */
 Group mesh_group(const Mesh *m, Arena *a, int rank, AxisSet axes);
-const char *axis_name(Axis a);
+const char *axis_name(Axis a);     /* "pp", "edp" ... as in layout.* */
 /* Share i of n things dealt to p owners: [share_begin(n, p, i), share_begin(n, p, i + 1)); sizes differ by at most one. */
 static inline int64_t share_begin(int64_t n, int p, int i) { return (int64_t)((__int128)n * i / p); }
 /* Who owns item: share_begin(n, p, owner) <= item < share_begin(n, p, owner + 1). item in [0, n). */

@@ -3,7 +3,7 @@
 #define ETALON_PLAN_H
 #include "program/step.h"
 
-enum { PLAN_LINE = 64, PLAN_MAX_STEP = 2 };      /* every buffer begins at a multiple of PLAN_LINE bytes */
+enum { PLAN_LINE = 64 };      /* every buffer begins at a multiple of PLAN_LINE bytes */
 typedef struct MemPlan {
   size_t bytes[N_REGION];           /* size of each region: the largest any of the steps needs */
   size_t base[N_REGION];            /* where it begins in its slab (P, F, W, S: device; HOST: host) */
@@ -45,7 +45,7 @@ typedef struct Traffic { int n; CommTraffic of[TRAFFIC_MAX]; } Traffic;
 Traffic plan_traffic(Arena *a, const TrafficArgs *t);
 
 /* Reports. */
-typedef struct FlopCount { double forward, backward, model; } FlopCount;   /* of this rank for a step; model: 3 x forward of active parameters and attention */
+typedef struct FlopCount { double forward, backward, sum; } FlopCount;     /* of this rank for a step: products and attention, multiply-adds count 2 */
 FlopCount plan_flops(const Step *s, const DealMb *mb, const int64_t *n_row);
 void plan_report_memory(const MemPlan *m, Arena *a, Step *const *step, int n_step, FILE *f);
 char *plan_largest_buffers(Arena *a, Step *const *step, int n_step);      /* the five largest in device memory, one of a name, with their bytes */

@@ -18,7 +18,7 @@ const char *bytes_text(Arena *a, size_t n) {
   return arena_printf(a, u ? "%.2f %s" : "%.0f %s", x, unit[u]);
 }
 
-/* Backward of a product costs twice its forward; recomputation does not count. */
+/* What the ops say; attention counts all keys that a causal query sees in its window: with document masks, which are data, it sees fewer. */
 FlopCount plan_flops(const Step *s, const DealMb *mb, const int64_t *n_row) {
   FlopCount f = {0};
   for (int i = 0; i < s->n_ins; i++) {
@@ -34,7 +34,7 @@ FlopCount plan_flops(const Step *s, const DealMb *mb, const int64_t *n_row) {
     else
       f.backward += n;
   }
-  f.model = f.forward + f.backward;
+  f.sum = f.forward + f.backward;
   return f;
 }
 

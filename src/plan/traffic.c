@@ -150,6 +150,7 @@ static void add_call(void *ctx, int ins, const CommCall *call) {
   Traffic *t = ctx;
   int k = 0;
   while (k < t->n && t->of[k].axes != call->axes) k++;
+  CHECK(k < TRAFFIC_MAX, "messages over more than %d axis sets", TRAFFIC_MAX);
   if (k == t->n) t->of[t->n++] = (CommTraffic){.axes = call->axes};
   t->of[k].bytes += call->bytes;
   t->of[k].messages += call->messages;

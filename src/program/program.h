@@ -83,9 +83,11 @@ typedef struct Program {
   ValId recv, send;                 /* activations from the previous and to the next stage, else NO_VAL */
 } Program;
 
+/* An empty program of one rank for micro-batches of at most dims->n_token tokens; `m` and `ps` must outlive it. */
 void  program_open(Program *p, Arena *a, const Mesh *m, int rank, const Dims *d, const Numerics *num, ParamSet *ps);
+/* A value that comes from outside: the host, or the stage before. */
 ValId program_input(Program *p, const char *name, DType t, RowKind rows, int64_t width);
-ValId program_param(Program *p, int param);
+ValId program_param(Program *p, int param);               /* of the set, by number */
 /* Used by the builders in op_*.c. */
 ValId program_act(Program *p, const char *name, RowKind rows, int64_t width, Shards cut);
 ValId program_index(Program *p, const char *name, RowKind rows, int64_t width);          /* int32, region F */
@@ -101,9 +103,9 @@ void  value_types(Program *p, ValId v, DType value, DType grad);
 /* Weights that are multiplied are act; norms' gains and routers are real, like all masters. */
 DType weight_type(const Numerics *n, ParamGroupId g);
 
-int64_t value_bound_rows(const Program *p, ValId v);
-int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert);
-size_t  value_row_bytes(const Program *p, ValId v, bool grad);
+int64_t value_bound_rows(const Program *p, ValId v);       /* in the largest micro-batch, under any routing */
+int64_t value_rows(const Program *p, ValId v, const DealMb *mb, int64_t n_row_expert);     /* in this micro-batch; n_row_expert: of its plan value */
+size_t  value_row_bytes(const Program *p, ValId v, bool grad);                             /* of the value, or of its gradient */
 const TokenView *value_view(const Program *p, ValId v, const DealMb *mb);      /* of a value whose rows are tokens */
 /* An axis of one block, here. */
 Shards  shards_uncut(int64_t width);

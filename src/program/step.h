@@ -93,10 +93,13 @@ typedef struct StepOptions {
   size_t reduce_work;                          /* bytes of staging for REDUCE */
 } StepOptions;
 
+/* Fills *s with lists that live in `a`; offsets stay 0 until plan_memory. chunk: [n_chunk], all of one rank; they and `sched` must outlive the step. CHECK: the
+ * chunks or the list are beyond STEP_MAX_CHUNK or what an action can emit. */
 void step_lower(Step *s, Arena *a, const Program *const *chunk, int n_chunk, const Schedule *sched, const StepOptions *o);
 /* Bytes of a parameter group's fixed buffers on a rank whose flat arrays are as long as those of `ps`. */
 void step_state_bytes(const ParamSet *ps, int rank, ParamGroupId g, const Numerics *num, bool zero1, bool zero3, size_t bytes[N_STATE]);
 const char *ins_name(const Step *s, const Ins *i, char *buf, size_t size);       /* "L03.moe.gate/dW mb2": stable, used by logs, errors and traces */
+/* A line per instruction: number, name, buffers with their places. */
 void   step_print(const Step *s, FILE *f);
 size_t buf_bytes(const Step *s, const Buf *b, const DealMb *mb, const int64_t *n_row /* [n_guard] */);   /* bytes really used; mb: [n_mb] */
 #endif

@@ -6,7 +6,8 @@
 #include "base/err.h"
 #include "program/schedule.h"
 
-/* "1f1b" (Narayanan et al. 2019), "all_forward" (Huang et al. 2019), "interleaved" (Narayanan et al. 2021), "zero_bubble" (ZB-H1, Qi et al. 2023), "forward" (no
+/* The actions of stage `stage` of n_stage >= 1 for n_mb >= 1 micro-batches and n_chunk chunks (above 1: "interleaved", "all_forward", "forward"); the list lives in `a`.
+ * "1f1b" (Narayanan et al. 2019), "all_forward" (Huang et al. 2019), "interleaved" (Narayanan et al. 2021), "zero_bubble" (ZB-H1, Qi et al. 2023), "forward" (no
  * backward: evaluation). ERR_CONFIG: no such schedule. */
 bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, int n_chunk, Err *e);
 

@@ -43,7 +43,7 @@ static double world_peak(const Job *j, World *w) {
 static double world_flops(const Job *j, World *w) {
   int64_t *n_row = ARENA_NEW(j->arena, int64_t, j->train.step.n_guard + 1);
   plan_rows(&j->train.step, &j->train.deal, ROUTE_BALANCED, n_row);
-  uint64_t mflops = (uint64_t)(plan_flops(&j->train.step, j->train.mb, n_row).model * 1e-6);
+  uint64_t mflops = (uint64_t)(plan_flops(&j->train.step, j->train.mb, n_row).sum * 1e-6);
   comm_allreduce_u64(w, AXES_WORLD, &mflops, 1);
   return (double)mflops * 1e6;
 }

@@ -129,7 +129,7 @@ static void print_class(const Job *j, Arena *a, const RankClass *c, Routing rout
   for (int i = 0; i < t.n; i++) sends += t.of[i].bytes;
   fprintf(out, "%5d %-9s %7d %7d %12s", c->stage, layers_text(j, a, c->stage), c->n, j->rank, bytes_text(a, j->mem.device));
   for (int r = REGION_P; r <= REGION_S; r++) fprintf(out, " %12s", bytes_text(a, j->mem.bytes[r]));
-  fprintf(out, " %12s %10.4g %12s\n", bytes_text(a, sum), f.model, bytes_text(a, (size_t)sends));
+  fprintf(out, " %12s %10.4g %12s\n", bytes_text(a, sum), f.sum, bytes_text(a, (size_t)sends));
 }
 
 /* In bytes and whole numbers, for people with calculators and for scripts. */
@@ -140,8 +140,8 @@ static const char *class_line(const Job *j, Arena *a, const RankClass *c, Routin
   return arena_printf(a,
                       "rank %d: device %zu = P %zu + F %zu + W %zu + S %zu; host %zu; %.4g flop a step (forward %.4g, backward %.4g); %d "
                       "instructions, %d buffers%s\n",
-                      j->rank, j->mem.device, b[REGION_P], b[REGION_F], b[REGION_W], b[REGION_S], j->mem.host, f.model, f.forward,
-                      f.backward, j->train.step.n_ins, j->train.step.n_buf, c->n > 1 ? alike : "");
+                      j->rank, j->mem.device, b[REGION_P], b[REGION_F], b[REGION_W], b[REGION_S], j->mem.host, f.sum, f.forward, f.backward,
+                      j->train.step.n_ins, j->train.step.n_buf, c->n > 1 ? alike : "");
 }
 
 /* checkpoint.async: what the planned host memory does not hold. Refused where memory.host_limit is too small for both. */
