@@ -31,7 +31,7 @@ plan_of() {
     /^sends over / { if (!($3 in bytes)) order[++n] = $3; bytes[$3] += $4 }
     END {
       printf "%.2f GiB", memory / 2 ^ 30
-      for (i = 1; i <= n; i++) if (bytes[order[i]] >= 2 ^ 20) printf "%s %s %.1f", (i > 1 ? "," : " |"), order[i], bytes[order[i]] / 2 ^ 20
+      for (i = 1; i <= n; i++) if (bytes[order[i]] >= 2 ^ 20) printf "%s %s %.1f", (shown++ ? "," : " |"), order[i], bytes[order[i]] / 2 ^ 20
       print ""
     }'
 }

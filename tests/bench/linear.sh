@@ -35,9 +35,9 @@ print_table() {
   done < <(table)
 }
 
-header "$(pick "3 rounds" "1 round"); configs/bench_small.yaml with one size changed; 2 ranks, ep 2, a thread each; FP32, window $(window_of small)"
+header "$(pick "2 rounds" "1 round"); configs/bench_small.yaml with one size changed; 2 ranks, ep 2, a thread each; FP32, window $(window_of small)"
 for mode in $modes; do
   while read -r what units setting; do variant "$mode.$what.$units" 2 small layout.ep=2 numerics.mode="$mode" "$setting"; done < <(table)
 done
-rounds "$(pick 3 1)" "$(pick 5 3)"
+rounds "$(pick 2 1)" "$(pick 5 3)"
 for mode in $modes; do print_table "$mode"; done

@@ -10,7 +10,7 @@ for model in $models; do
   forget_variants
   variant "$model.native" 2 "$model" layout.ep=2 numerics.mode=native
   for window in $windows; do variant "$model.$window" 2 "$model" layout.ep=2 numerics.window="$window"; done
-  if [[ $model == small ]]; then rounds "$(pick 4 1)" "$(pick 6 4)"; else rounds 2 3; fi
+  if [[ $model == small ]]; then rounds "$(pick 4 1)" "$(pick 6 4)"; else rounds 2 2; fi
 done
 if ((quick)); then echo "the medium model is left out"; fi
 
