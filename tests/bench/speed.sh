@@ -83,7 +83,7 @@ done
 if ((quick)); then echo "the medium model is left out"; fi
 print_speed
 print_ratios
-if python3 -c 'import torch, h5py' 2>/dev/null; then
+if python3 -c 'import torch, numpy' 2>/dev/null; then
   for model in $models; do peer "$model"; done
 else
   echo "PyTorch: not installed, so the oracle's own training steps (tests/oracle) are not timed beside these"
