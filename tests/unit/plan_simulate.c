@@ -131,6 +131,7 @@ static const struct {
     {12, RIG_SETS("layout.cp=6", "layout.tp=2", "layout.ep=4", "data.seq_length=48", "model.sliding_window=5")},
     {4, RIG_SETS("layout.cp=4", "data.seq_length=32", "model.sliding_window=9", "model.model_type=llama", "model.num_local_experts=0")},
     {12, RIG_SETS("layout.cp=3", "layout.tp=1", "layout.ep=4", "optimizer.shard_parameters=true")},
+    {12, RIG_SETS("layout.cp=6", "layout.cp_comm_type=p2p", "numerics.mode=native", "data.seq_length=48", "model.sliding_window=9")},
     {18, RIG_SETS("layout.tp=3", "layout.ep=6", "layout.etp=3", "numerics.dtype=bf16", "train.global_batch_size=11")},
     {24, RIG_SETS("layout.cp=4", "layout.cp_comm_type=a2a", "layout.ep=3", "optimizer.shard=false", "train.global_batch_size=13")},
     {20, RIG_SETS("layout.pp=2", "layout.ep=5", "model.tie_word_embeddings=true", "schedule.name=zero_bubble", "numerics.mode=native")},
