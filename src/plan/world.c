@@ -87,26 +87,31 @@ static uint64_t fold_exchange(uint64_t key, const Mesh *m, int rank, const int32
   return fold_int(fold_int(fold_int(fold_int(key, out), out_segments), in), in_segments);
 }
 
-/* Pairs of queries and keys in the windows of a CP rank's sequences: what attention computes (op_attention.c), for any heads. */
-static int64_t visible_pairs(Arena *a, const Deal *d, DealPlace p, int mb, int64_t sliding_window) {
+/* What attention computes and exchanges, of the sequences of a CP rank, for any heads: pairs of queries and keys; how many runs of tokens its own are, each a
+ * message to whoever fetches them; and around the ring from here, the tokens of all members. */
+static uint64_t fold_attention(uint64_t key, Arena *a, const Deal *d, DealPlace p, int mb, int64_t sliding_window) {
   ArenaMark mark = arena_mark(a);
-  TokenView v = deal_view(d, a, p, mb, VIEW_TP);
-  int64_t n = 0;
-  for (int64_t i = 0; i < v.n_token; i++)
-    n += sliding_window && v.position[i] >= sliding_window ? sliding_window : (int64_t)v.position[i] + 1;
+  DealMb m = deal_mb(d, a, p, mb);
+  const TokenView *v = &m.view[VIEW_TP];
+  int64_t pairs = 0, runs = 0, *tokens = ARENA_NEW(a, int64_t, d->n_cp);
+  for (int64_t i = 0; i < v->n_token; i++)
+    pairs += sliding_window && v->position[i] >= sliding_window ? sliding_window : (int64_t)v->position[i] + 1;
+  for (int i = 0; i < m.n_cp_segment; i++) tokens[m.cp_segment[i].cp] += m.cp_segment[i].n, runs += m.cp_segment[i].cp == p.cp;
+  key = fold_int(fold_int(key, pairs), runs);
+  for (int i = 0; i < d->n_cp; i++) key = fold_int(key, tokens[(p.cp + i) % d->n_cp]);
   arena_release(a, mark);
-  return n;
+  return key;
 }
-static void fold_pairs(uint64_t *key, Arena *a, const Mesh *m, const Deal *d, int64_t sliding_window) {
+static void fold_sequences(uint64_t *key, Arena *a, const Mesh *m, const Deal *d, int64_t sliding_window) {
   int n = m->world / m->size[AXIS_PP];
   for (int r = 0; r < n; r++) {
     AxisSet tp = AXIS_BIT(AXIS_TP);
     if (mesh_coord(m, r, AXIS_TP) > 0) continue; /* has what the first of its group has */
-    uint64_t pairs = 0;
-    for (int mb = 0; mb < d->n_mb; mb++) pairs = fold_int(pairs, visible_pairs(a, d, deal_place(m, r), mb, sliding_window));
+    uint64_t all = 0;
+    for (int mb = 0; mb < d->n_mb; mb++) all = fold_attention(all, a, d, deal_place(m, r), mb, sliding_window);
     for (int i = 0; i < mesh_group_size(m, tp); i++) {
       uint64_t *k = &key[mesh_group_rank(m, r, tp, i)];
-      *k = fold(*k, pairs);
+      *k = fold(*k, all);
     }
   }
 }
@@ -114,7 +119,7 @@ static void fold_pairs(uint64_t *key, Arena *a, const Mesh *m, const Deal *d, in
 uint64_t *world_work(Arena *a, const Mesh *m, const Deal *d, int routing, int n_expert, int top_k, int64_t sliding_window) {
   int n = m->world / m->size[AXIS_PP];
   uint64_t *key = ARENA_NEW(a, uint64_t, n);
-  fold_pairs(key, a, m, d, sliding_window);
+  fold_sequences(key, a, m, d, sliding_window);
   ArenaMark mark = arena_mark(a);
   int32_t *rows = ARENA_NEW(a, int32_t, (int64_t)n * n_expert);
   for (int mb = 0; mb < d->n_mb && n_expert; mb++) {

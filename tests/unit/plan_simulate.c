@@ -152,6 +152,53 @@ static void classes_take_the_time_of_their_ranks(void **state) {
   }
 }
 
+enum { DRAWN = 48, DRAWN_SETS = 16 };
+typedef struct Draw {
+  RngKey key;
+  uint64_t n;
+} Draw;
+static int draw(Draw *d, int n) { return (int)rng_below(d->key, d->n++, (uint64_t)n); }
+
+/* Sets of a world of some ranks; returns how many ranks, 0: such a layout there is not. Sizes that nothing divides, shares that are empty, sequences of a few tokens. */
+static int draw_world(Draw *d, Arena *a, const char **set) {
+  static const char *const kind[][3] = {{"optimizer.shard=true", "optimizer.shard=false", "optimizer.shard_parameters=true"},
+                                        {"numerics.dtype=fp32", "numerics.dtype=bf16", "numerics.dtype=fp64"},
+                                        {"layout.cp_comm_type=allgather", "layout.cp_comm_type=a2a", "layout.cp_comm_type=p2p"},
+                                        {"schedule.name=1f1b", "schedule.name=all_forward", "schedule.name=zero_bubble"}};
+  static const struct {
+    const char *key;
+    int lo, hi;
+  } size[] = {{"train.global_batch_size", 1, 24}, {"train.micro_batch_size", 1, 3}, {"data.seq_length", 1, 60},
+              {"numerics.window", 1, 9},          {"model.vocab_size", 97, 3000},   {"model.sliding_window", 0, 20},
+              {"model.num_local_experts", 6, 24}};
+  int pp = 1 + draw(d, 3), dp = 1 + draw(d, 5), cp = 1 + draw(d, 4), tp = 1 + draw(d, 3), etp = 1 + draw(d, 3), ep = 1 + draw(d, 6), n = 0;
+  const int axis[] = {pp, cp, tp, ep, etp};
+  static const char *const name[] = {"pp", "cp", "tp", "ep", "etp"};
+  for (int i = 0; i < 5; i++) set[n++] = arena_printf(a, "layout.%s=%d", name[i], axis[i]);
+  for (size_t i = 0; i < sizeof size / sizeof *size; i++)
+    set[n++] = arena_printf(a, "%s=%d", size[i].key, size[i].lo + draw(d, size[i].hi + 1 - size[i].lo));
+  for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
+    set[n++] = kind[i][draw(d, 3)];
+    if (strstr(set[n - 1], "p2p")) set[n++] = "numerics.mode=native";
+  }
+  set[n] = NULL;
+  return dp * cp * tp % (ep * etp) || pp * dp * cp * tp > 36 ? 0 : pp * dp * cp * tp;
+}
+static void worlds_at_random(void **state) {
+  (void)state;
+  Draw d = {.key = {.seed = 5, .purpose = RNG_TEST}};
+  for (int n = 0; n < DRAWN;) {
+    Arena a;
+    const char *set[DRAWN_SETS + 2];
+    arena_open(&a, "sets", 1 << 20);
+    int ranks = draw_world(&d, &a, set);
+    char *what = arena_printf(&a, "%d ranks", ranks);
+    for (int i = 0; set[i]; i++) what = arena_printf(&a, "%s %s", what, set[i]);
+    if (ranks) assert_classes(ranks, n % 2 ? ROUTE_ALL_TO_ONE : ROUTE_BALANCED, what, set), n++;
+    arena_close(&a);
+  }
+}
+
 /* ---- planted ------------------------------------------------------------------------------------------------------------------------------- */
 static SimList *list_at(Lists *l, int rank) { return (SimList *)(uintptr_t)&l->w.list[l->w.list_of[rank]]; }
 static int find(const SimList *x, SimKind kind, int nth) {
@@ -235,8 +282,11 @@ static void costs_are_read(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(times_by_hand), cmocka_unit_test(every_layout_runs_to_its_end),
-                                     cmocka_unit_test(classes_take_the_time_of_their_ranks), cmocka_unit_test(planted_faults_are_found),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(times_by_hand),
+                                     cmocka_unit_test(every_layout_runs_to_its_end),
+                                     cmocka_unit_test(classes_take_the_time_of_their_ranks),
+                                     cmocka_unit_test(worlds_at_random),
+                                     cmocka_unit_test(planted_faults_are_found),
                                      cmocka_unit_test(costs_are_read)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
