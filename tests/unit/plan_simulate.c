@@ -2,6 +2,7 @@
 #include "config/config.h"
 #include "parity/traffic_layouts.h"
 #include "train/plan_sim.h"
+#include "unit/draw_world.h"
 #include "unit/train_rig.h"
 
 static const SimCost cost = {
@@ -152,44 +153,13 @@ static void classes_take_the_time_of_their_ranks(void **state) {
   }
 }
 
-enum { DRAWN = 48, DRAWN_SETS = 16 };
-typedef struct Draw {
-  RngKey key;
-  uint64_t n;
-} Draw;
-static int draw(Draw *d, int n) { return (int)rng_below(d->key, d->n++, (uint64_t)n); }
-
-/* Sets of a world of some ranks; returns how many ranks, 0: such a layout there is not. Sizes that nothing divides, shares that are empty, sequences of a few tokens. */
-static int draw_world(Draw *d, Arena *a, const char **set) {
-  static const char *const kind[][3] = {{"optimizer.shard=true", "optimizer.shard=false", "optimizer.shard_parameters=true"},
-                                        {"numerics.dtype=fp32", "numerics.dtype=bf16", "numerics.dtype=fp64"},
-                                        {"layout.cp_comm_type=allgather", "layout.cp_comm_type=a2a", "layout.cp_comm_type=p2p"},
-                                        {"schedule.name=1f1b", "schedule.name=all_forward", "schedule.name=zero_bubble"}};
-  static const struct {
-    const char *key;
-    int lo, hi;
-  } size[] = {{"train.global_batch_size", 1, 24}, {"train.micro_batch_size", 1, 3}, {"data.seq_length", 1, 60},
-              {"numerics.window", 1, 9},          {"model.vocab_size", 97, 3000},   {"model.sliding_window", 0, 20},
-              {"model.num_local_experts", 6, 24}};
-  int pp = 1 + draw(d, 3), dp = 1 + draw(d, 5), cp = 1 + draw(d, 4), tp = 1 + draw(d, 3), etp = 1 + draw(d, 3), ep = 1 + draw(d, 6), n = 0;
-  const int axis[] = {pp, cp, tp, ep, etp};
-  static const char *const name[] = {"pp", "cp", "tp", "ep", "etp"};
-  for (int i = 0; i < 5; i++) set[n++] = arena_printf(a, "layout.%s=%d", name[i], axis[i]);
-  for (size_t i = 0; i < sizeof size / sizeof *size; i++)
-    set[n++] = arena_printf(a, "%s=%d", size[i].key, size[i].lo + draw(d, size[i].hi + 1 - size[i].lo));
-  for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
-    set[n++] = kind[i][draw(d, 3)];
-    if (strstr(set[n - 1], "p2p")) set[n++] = "numerics.mode=native";
-  }
-  set[n] = NULL;
-  return dp * cp * tp % (ep * etp) || pp * dp * cp * tp > 36 ? 0 : pp * dp * cp * tp;
-}
+enum { DRAWN = 48 };
 static void worlds_at_random(void **state) {
   (void)state;
-  Draw d = {.key = {.seed = 5, .purpose = RNG_TEST}};
+  Draw d = draw_open(5);
   for (int n = 0; n < DRAWN;) {
     Arena a;
-    const char *set[DRAWN_SETS + 2];
+    const char *set[DRAWN_SETS];
     arena_open(&a, "sets", 1 << 20);
     int ranks = draw_world(&d, &a, set);
     char *what = arena_printf(&a, "%d ranks", ranks);

@@ -1,6 +1,7 @@
 /* One list stands for a class of ranks: against lists built for every rank, instruction by instruction and buffer by buffer. */
 #include "train/plan_world.h"
 #include "plan/world.h"
+#include "unit/draw_world.h"
 #include "unit/train_rig.h"
 
 static void assert_buffers(const Step *class, const Step *rank, int n) {
@@ -80,7 +81,22 @@ static void regular_worlds_have_few_classes(void **state) {
   assert_int_equal(n, 2);
 }
 
+static void worlds_at_random(void **state) {
+  (void)state;
+  enum { DRAWN = 24 };
+  Draw d = draw_open(6);
+  for (int n = 0; n < DRAWN;) {
+    Arena a;
+    const char *set[DRAWN_SETS];
+    arena_open(&a, "sets", 1 << 20);
+    int ranks = draw_world(&d, &a, set);
+    if (ranks) check_world(ranks, 1 + n % 5, set), n++;
+    arena_close(&a);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(classes_stand_for_ranks), cmocka_unit_test(regular_worlds_have_few_classes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(classes_stand_for_ranks), cmocka_unit_test(regular_worlds_have_few_classes),
+                                     cmocka_unit_test(worlds_at_random)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
