@@ -1,4 +1,5 @@
 /* Verbs, their options and the one way out: main returns what the verb's error says (README, "Exit codes"). */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -333,6 +334,17 @@ static const Verb *find_verb(const char *name) {
   return NULL;
 }
 
+/* What was asked for is lost if standard output takes no more; of training only the log is. */
+static void check_output(const Verb *v, World *w, Err *e) {
+  if (w && world_rank(w) != 0) return;
+  if (fflush(stdout) == 0 && !ferror(stdout)) return;
+  const char *why = strerror(errno);
+  if (v->run != verb_train)
+    err_set(e, ERR_CONFIG, "standard output cannot be written: %s", why);
+  else
+    fprintf(stderr, "warning: standard output cannot be written: %s\n", why);
+}
+
 static int run_verb(const Verb *v, int argc, char **argv) {
   Err e = {0};
   Args args = {0};
@@ -341,6 +353,7 @@ static int run_verb(const Verb *v, int argc, char **argv) {
   arena_open(&arena, "main", (size_t)ARENA_CAP_GIB << 30);
   bool ok = !v->mpi || world_open(&world, &arena, &argc, &argv, &e);
   if (ok && parse_args(v, argc, argv, &args, &e)) v->run(world, &arena, &args, &e);
+  check_output(v, world, &e);
   if (world) return world_close(world, &e);
   if (e.code) fprintf(stderr, "error: %s\n", e.text);
   arena_close(&arena);

@@ -32,7 +32,11 @@ bool golden_create(GoldenOut **out, World *w, Arena *a, const char *path, const 
   h5_silence();
   TRY(path_replaceable(path, e));
   g->file = H5Fcreate(g->part, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  if (g->file < 0) return h5_fail(e, g->part, "cannot be written");
+  if (g->file < 0) {
+    h5_fail(e, g->part, "cannot be written");
+    unlink(g->part);
+    return false;
+  }
   return (put_text(g->file, "config", golden_config_text(c, a)) && put_text(g->file, "numerics", numerics)) ||
          h5_fail(e, g->part, "its attributes cannot be written");
 }

@@ -12,6 +12,8 @@ void h5_silence(void) { H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
 static herr_t reason_take(unsigned n, const H5E_error2_t *entry, void *text) {
   (void)n;
   snprintf(text, REASON_TEXT, "%s", entry->desc ? entry->desc : "");
+  for (char *c = text; *c; c++)
+    if (*c == '\n') *c = ' '; /* times that it prints end so */
   return 1;
 }
 

@@ -133,7 +133,7 @@ static bool train_step(Trainer *t, Err *e) {
   t->step = it, t->trained = true;
   t->consumed += c->train.global_batch_size;
   metrics_step(&t->metrics, &r, it, t->consumed, u.lr);
-  TRY(watch_after(&t->watch, &r, it, e));
+  watch_after(&t->watch, &r, it);
   bool last = it == c->train.train_iters;
   if (last) take_hash(t);
   if (every(it, c->log.hash_interval)) log_hash(t);
@@ -149,10 +149,10 @@ static bool train_loop(Trainer *t, Err *e) {
     TRY(train_step(t, e));
     if (!t->stopped && t->step < iters) t->stopped = stop_requested(&t->stop, t->world);
   }
-  if (!t->stopped) return saver_finish(&t->saver, e) && watch_end(&t->watch, e);
-  TRY(saver_save(&t->saver, t->step, t->consumed, e) && saver_finish(&t->saver, e));
-  Err unseen = {0}; /* whoever waits for the exit code resumes all the same */
-  if (!watch_end(&t->watch, &unseen)) log_line(&t->log, "warning: %s", unseen.text);
+  if (t->stopped) TRY(saver_save(&t->saver, t->step, t->consumed, e));
+  TRY(saver_finish(&t->saver, e));
+  watch_end(&t->watch);
+  if (!t->stopped) return true;
   return err_set(e, ERR_RESUME, "stopped at step %lld because %s; resume with --resume %s", (long long)t->step, t->stopped,
                  t->c->checkpoint.dir);
 }

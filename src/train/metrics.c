@@ -80,6 +80,12 @@ void metrics_line_end(Metrics *m) {
   json_close(m);
 }
 
+static void board_flush(Metrics *m) {
+  if (tensorboard_flush(&m->tb)) return;
+  const char *why = strerror(errno);
+  log_line(m->log, "warning: log.tensorboard: %s cannot be written: %s; the run goes on without it", m->job->c->log.tensorboard, why);
+}
+
 void metrics_close(Metrics *m) {
   json_close(m);
   tensorboard_close(&m->tb);
@@ -147,7 +153,7 @@ static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int6
   put_number(m, it, "iteration-time", p.seconds);
   put_number(m, it, "forward-backward-time", p.pass_seconds);
   put_number(m, it, "moe/load_max_over_mean", s->load_max);
-  tensorboard_flush(&m->tb);
+  board_flush(m);
   if (!m->json) return;
   fprintf(m->json, ",\"memory/device\":%zu,\"memory/host\":%zu,\"time\":%.3f}\n", m->job->mem.device, m->job->mem.host, timer_unix());
   metrics_line_end(m);
@@ -188,7 +194,7 @@ void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
   log_line(m->log, "step %lld | validation loss %.6f over %lld tokens", (long long)it, loss, (long long)n_token);
   if (m->json) fprintf(m->json, "{\"iteration\":%lld", (long long)it);
   put_number(m, it, "lm loss validation", loss);
-  tensorboard_flush(&m->tb);
+  board_flush(m);
   if (m->json) fprintf(m->json, ",\"validation_tokens\":%lld}\n", (long long)n_token), metrics_line_end(m);
   pace_restart(m, it, timer_now());
 }

@@ -104,8 +104,12 @@ void tensorboard_put(TensorBoard *t, int64_t step, const char *tag, double v) {
   if (t->f) fwrite(record, 1, tensorboard_scalar(record, timer_unix(), step, tag, (float)v), t->f);
 }
 
-void tensorboard_flush(TensorBoard *t) {
-  if (t->f) fflush(t->f);
+bool tensorboard_flush(TensorBoard *t) {
+  if (!t->f || (fflush(t->f) == 0 && !ferror(t->f))) return true;
+  int why = errno;
+  tensorboard_close(t);
+  errno = why;
+  return false;
 }
 
 void tensorboard_close(TensorBoard *t) {

@@ -12,7 +12,7 @@ typedef struct TensorBoard { FILE *f; } TensorBoard;
 /* A new file in `dir`, which is made if its parent is there; f NULL when dir is empty. ERR_CONFIG. */
 bool tensorboard_open(TensorBoard *t, Arena *a, const char *dir, Err *e);
 void tensorboard_put(TensorBoard *t, int64_t step, const char *tag, double v);
-void tensorboard_flush(TensorBoard *t);
+bool tensorboard_flush(TensorBoard *t);       /* false: it could not be written; errno says why, and t is closed */
 void tensorboard_close(TensorBoard *t);
 
 /* The bytes of one record. Tags are cut at TENSORBOARD_TAG bytes. wall: seconds since 1970. Return the number of bytes. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/timer.h"
 #include "train/ins_class.h"
@@ -25,10 +26,17 @@ static void find_live(Trace *t, const Setup *s) {
     for (int r = 0; r < N_REGION; r++) t->live[i][r] += t->live[i - 1][r];
 }
 
-void trace_open(Trace *t, const Setup *s, int64_t n_step) {
+bool trace_open(Trace *t, const Setup *s, const Log *log, int64_t n_step, const char *path, Err *e) {
   *t = (Trace){.room = n_step * s->job.train.step.n_ins};
   t->event = ARENA_NEW(s->arena, TraceEvent, t->room);
   find_live(t, s);
+  if (log->speaks) t->f = fopen(path, "ab");
+  return !log->speaks || t->f || err_set(e, ERR_CONFIG, "train.trace: cannot write \"%s\": %s", path, strerror(errno));
+}
+
+void trace_close(Trace *t) {
+  if (t->f) fclose(t->f);
+  t->f = NULL;
 }
 
 void trace_clock(Trace *t, Setup *s, int which) {
@@ -119,23 +127,21 @@ static void write_all(FILE *f, const Text *mine, Setup *s) {
   }
 }
 
-bool trace_write(const Trace *t, Setup *s, const Log *log, const char *path, Err *e) {
+bool trace_write(Trace *t, Setup *s, Log *log, const char *path) {
   ArenaMark mark = arena_mark(s->arena);
-  FILE *f = NULL;
   bool one_host = world_local_size(s->world) == world_size(s->world);
   double zero = t->n ? t->event[0].begin : 0;
   comm_bcast(s->world, &zero, sizeof zero, 0);
   /* On one host the clock is the same, and the measured offset only noise. */
   Text mine = format(t, s, zero + (one_host ? 0 : t->offset[0]));
-  if (log->speaks) f = fopen(path, "wb");
-  if (log->speaks && !f) err_set(e, ERR_CONFIG, "train.trace: cannot write \"%s\": %s", path, strerror(errno));
-  if (world_agree(s->world, e)) {
-    if (f) fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", f);
-    write_all(f, &mine, s);
-    if (f) fputs("{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]}\n", f);
-    if (f && ferror(f)) err_set(e, ERR_CONFIG, "train.trace: cannot write \"%s\" to its end", path);
-  }
-  if (f) fclose(f);
+  bool regular = t->f && ftruncate(fileno(t->f), 0) == 0; /* a pipe holds nothing */
+  (void)regular;
+  if (t->f) fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", t->f);
+  write_all(t->f, &mine, s);
+  if (t->f) fputs("{\"name\":\"end\",\"ph\":\"M\",\"pid\":0,\"args\":{}}\n]}\n", t->f);
+  bool fails = t->f && (fflush(t->f) != 0 || ferror(t->f));
+  if (fails) log_line(log, "warning: train.trace: %s cannot be written: %s; the run goes on without it", path, strerror(errno));
+  trace_close(t);
   arena_release(s->arena, mark);
-  return world_agree(s->world, e);
+  return !fails;
 }

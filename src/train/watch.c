@@ -33,7 +33,8 @@ bool watch_open(Watch *w, Setup *s, Metrics *m, Log *log, int64_t done, Err *e) 
   *w = (Watch){.s = s, .m = m, .log = log, .first = done + 1};
   value_hash_open(&w->values, s);
   if (s->c->train.profile) profile_open(&w->profile, s);
-  if (has_trace(w)) trace_open(&w->trace, s, s->c->train.trace_steps);
+  if (has_trace(w)) trace_open(&w->trace, s, log, s->c->train.trace_steps, s->c->train.trace, e);
+  TRY(world_agree(s->world, e));
   if (records(w)) TRY(record_open(&w->record, s, log, done, e));
   if (replays(w)) replay_open(&w->replay, s, e);
   return world_agree(s->world, e);
@@ -62,15 +63,14 @@ bool watch_before(Watch *w, int64_t it, Err *e) {
   return true;
 }
 
-static bool write_trace(Watch *w, int64_t it, Err *e) {
+static void write_trace(Watch *w, int64_t it) {
+  const char *path = w->s->c->train.trace;
   w->traced = true;
   trace_clock(&w->trace, w->s, 1);
-  TRY(trace_write(&w->trace, w->s, w->log, w->s->c->train.trace, e));
-  metrics_event(w->m, it, "trace", w->s->c->train.trace);
-  return true;
+  if (trace_write(&w->trace, w->s, w->log, path)) metrics_event(w->m, it, "trace", path);
 }
 
-bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
+void watch_after(Watch *w, const StepResult *r, int64_t it) {
   const Config *c = w->s->c;
   if (profiles(w, it)) profile_end(&w->profile);
   exec_set_observer(w->s->x, NULL, NULL);
@@ -80,19 +80,19 @@ bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e) {
   if (hashes_values(w, it)) value_hash_write(&w->values, w->s, w->m, it);
   if (every(it, c->log.hash_interval)) tensor_hash_write(w->s, w->m, it);
   if (every(it, c->log.router_interval)) router_log_write(w->m, r, it);
-  return !traces(w, it) || trace_number(w, it) + 1 < c->train.trace_steps || write_trace(w, it, e);
+  if (traces(w, it) && trace_number(w, it) + 1 == c->train.trace_steps) write_trace(w, it);
 }
 
-bool watch_end(Watch *w, Err *e) {
+void watch_end(Watch *w) {
   if (w->s->c->train.profile) profile_print(&w->profile, w->s, w->log);
-  if (w->trace.n && !w->traced) TRY(write_trace(w, w->it, e)); /* the run ends before it has all its steps */
+  if (w->trace.n && !w->traced) write_trace(w, w->it); /* the run ends before it has all its steps */
   if (has_trace(w) && !w->trace.n)
     log_line(w->log, "note: train.trace: no step was traced: this run began at step %lld and train.trace_start is %lld",
              (long long)w->first, (long long)w->s->c->train.trace_start);
-  return true;
 }
 
 void watch_close(Watch *w) {
   record_close(&w->record);
   replay_close(&w->replay);
+  trace_close(&w->trace);
 }

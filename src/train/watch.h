@@ -21,8 +21,8 @@ typedef struct Watch {
 bool watch_open(Watch *w, Setup *s, Metrics *m, Log *log, int64_t done, Err *e);
 /* Before and after exec_run of iteration `it`. Collective. */
 bool watch_before(Watch *w, int64_t it, Err *e);
-bool watch_after(Watch *w, const StepResult *r, int64_t it, Err *e);
-/* Collective, after the last step of this run and before the setup is closed: what is told at the end. ERR_CONFIG: the trace cannot be written. */
-bool watch_end(Watch *w, Err *e);
+void watch_after(Watch *w, const StepResult *r, int64_t it);
+/* Collective, after the last step of this run and before the setup is closed: what is told at the end. */
+void watch_end(Watch *w);
 void watch_close(Watch *w);
 #endif

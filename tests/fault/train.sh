@@ -86,6 +86,15 @@ expect 'a text packed over a directory' 2 'idle.idx: is there and is no regular 
 that 'all inputs stay' test "$before" = "$(sums)"
 that 'so does the pipe' test -p pipe
 
+# ---- outputs that take no more ------------------------------------------------------------------------------------------------------------
+cut_off() { "$@" >/dev/full; }
+expect 'a plan into a full disk' 2 'standard output cannot be written: No space left' cut_off "$etalon" plan "$config"
+expect 'golden numbers, their summary into a full disk' 2 'standard output cannot be written' cut_off "$etalon" golden "$config" full.h5 --steps 1
+expect 'a log into a full disk' 0 'warning: standard output' cut_off "$etalon" train "$config"
+expect 'a trace into a full disk' 0 'warning: train.trace: /dev/full cannot be written: No space left;step 3/3' train 2 train.trace=/dev/full
+expect 'a trace that has no directory' 2 'train.trace: cannot write "nowhere/t"' train 2 train.trace=nowhere/t train.trace_start=3
+that 'which is said before the first step' test "$(grep -c '^step' log)" = 0
+
 # ---- memory ------------------------------------------------------------------------------------------------------------------------------
 need=$("$etalon" plan "$config" --ranks 2 --set layout.ep=2 | sed -nE 's/^rank [01]: device ([0-9]+) = .*/\1/p' | sort -n | tail -n 1)
 expect 'exactly what is needed' 0 '' train 2 layout.ep=2 memory.device_limit="$need"

@@ -1,4 +1,5 @@
 /* TensorBoard's records: bytes known from outside. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -49,7 +50,20 @@ static void sizes(void **state) {
   assert_int_equal(r[0] | r[1] << 8, n - 16);
 }
 
+/* A disk that is full is said once. */
+static void full(void **state) {
+  (void)state;
+  TensorBoard t = {fopen("/dev/full", "wb")};
+  tensorboard_put(&t, 1, "loss", 1);
+  assert_false(tensorboard_flush(&t));
+  assert_int_equal(errno, ENOSPC);
+  tensorboard_put(&t, 2, "loss", 1);
+  assert_true(tensorboard_flush(&t));
+  tensorboard_close(&t);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(crc_vectors), cmocka_unit_test(known_records), cmocka_unit_test(sizes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(crc_vectors), cmocka_unit_test(known_records), cmocka_unit_test(sizes),
+                                     cmocka_unit_test(full)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
