@@ -179,8 +179,8 @@ part_watch() {
   same 'stopped early: the last line' ']}' "$(tail -n 1 'early "é".json')"
   same 'stopped early: events' '"checkpoint","event_detail":"early (training stood still for |"trace","event_detail":"early \"é\".json"}|' \
     "$(sed -nE 's/^\{"iteration":1,"event":(.*)$/\1/p' early.jsonl | sed 's/ for .*/ for /' | tr '\n' '|')"
-  run 1 train "$config" --set data.valid= --set train.trace=nowhere/t.json --set train.trace_start=1 --set train.max_minutes=1e-6 --set checkpoint.dir=early >log
-  same 'stopped early: a trace that cannot be written' '75 1' "$? $(grep -c '^warning: train.trace: cannot write' log)"
+  run 1 train "$config" --set data.valid= --set train.trace=/dev/full --set train.trace_start=1 --set train.max_minutes=1e-6 --set checkpoint.dir=early >log
+  same 'stopped early: a trace that cannot be written' '75 1' "$? $(grep -c '^warning: train.trace: /dev/full cannot be written' log)"
 }
 
 part_routing() {
