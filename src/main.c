@@ -139,15 +139,14 @@ static bool needs_resume(const Args *args, Err *e) {
 
 static bool verb_train(World *w, Arena *a, const Args *args, Err *e) {
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
-  const char *text = NULL; /* before derived values: a checkpoint belongs to no layout */
-  if (config_read(doc, a, args->pos[0], args->sets, args->n_sets, e)) text = config_text(doc, a), config_resolve(doc, world_size(w), e);
-  if (text) outputs_apart(a, &doc->c, args->pos[0], args->opt[OPT_RESUME], e);
+  if (config_read(doc, a, args->pos[0], args->sets, args->n_sets, e) && config_resolve(doc, world_size(w), e))
+    outputs_apart(a, &doc->c, args->pos[0], args->opt[OPT_RESUME], e);
   TRY(world_agree(w, e));
   if (args->opt[OPT_PRINT_CONFIG]) {
     if (world_rank(w) == 0) config_print(doc, stdout);
     return true;
   }
-  return train_run(w, a, &doc->c, text, args->opt[OPT_RESUME], e);
+  return train_run(w, a, &doc->c, args->opt[OPT_RESUME], e);
 }
 
 static int layout_ranks(const Config *c) {

@@ -48,6 +48,7 @@ typedef struct Config {
   struct { char *name; int64_t threads; GemmProvider gemm; } device;
   struct { char *dir; int64_t save_interval /* 0: at the end only */, keep_last /* 0: all */; bool save_final, async; int64_t compress /* 0: no; zlib's level */; } checkpoint;
   struct { int64_t interval, hash_interval; bool hash_values; char *metrics, *tensorboard; int64_t router_interval; } log;    /* metrics: JSONL path; empty: none */
+  const char *text;     /* all of it as written, before config_resolve derived values: what a checkpoint keeps; NULL before that */
 } Config;
 
 typedef struct ConfigSource { const char *file; int line; } ConfigSource;   /* file NULL: default; "--set": command line; "derived": config_resolve */
@@ -60,7 +61,11 @@ bool config_read_text(ConfigDoc *d, Arena *a, const char *name, const char *text
 /* Fills derived keys (dp, head_dim ...) for `world` ranks and checks the rules between keys; every message names both keys and the source lines. */
 bool config_resolve(ConfigDoc *d, int world, Err *e);
 void config_print(const ConfigDoc *d, FILE *f);           /* every key, as YAML, with where each value came from as a comment; readable by config_read */
-char *config_text(const ConfigDoc *d, Arena *a);          /* the same without comments: what a checkpoint keeps */
+char *config_text(const ConfigDoc *d, Arena *a);          /* the same without comments */
+/* What a configuration (text of config_text) has otherwise than an earlier one: "model.rope_theta 10000 (was 500000), ..."; empty: nothing. NULL: one of them is
+ * not read by this version. Scopes: what the model computes; and what a training run makes of it, whatever its layout, numerics and outputs. */
+typedef enum { CONFIG_SCOPE_MODEL, CONFIG_SCOPE_TRAINING, N_CONFIG_SCOPE } ConfigScope;
+const char *config_changes(Arena *a, const char *was, const char *now, ConfigScope scope);
 void config_print_reference(FILE *f);                     /* the README's table, Markdown */
 int  config_n_keys(void);
 int64_t config_ffn_expert(const ModelConfig *m);          /* width of an expert */

@@ -277,6 +277,7 @@ bool config_resolve(ConfigDoc *d, int world, Err *e) {
                                                       rule_routing,    rule_learning_rate, rule_shards, rule_sharded_parameters,
                                                       rule_checkpoint, rule_documents,     rule_stages};
   TRY(config_check_required(d, e));
+  d->c.text = config_text(d, d->arena);
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) TRY(rules[i](d, e));
   TRY(rule_world(d, world, e));
   return rule_expert_parallel(d, e);

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { MAX_I32 = INT32_MAX, MAX_WIDTH = 1 << 20, MAX_COUNT = 1 << 16 };
+enum { MAX_I32 = INT32_MAX, MAX_WIDTH = 1 << 20, MAX_COUNT = 1 << 16, MAX_SHARDS = 2048 /* PLANES_MAX of the ops */ };
 #define MAX_STEPS (INT64_C(1) << 40)
 #define MAX_BYTES (INT64_C(1) << 60)
 
@@ -98,15 +98,15 @@ static const ConfigKey table[] = {
     ENUM(numerics, mode, mode_words, "canonical", "canonical: same bits on every layout; native: faster, same bits on one layout only"),
     ENUM(numerics, dtype, dtype_words, "fp32", "type of weights, activations and gradients; bf16: of what products read, sums and master weights are fp32"),
     INT(numerics, window, 1, MAX_I32, "256", "tokens summed as one piece of a weight gradient; canonical bits depend on it"),
-    INT(numerics, shards, 1, 4096, "1", "blocks that a feature axis is cut into; canonical bits depend on it"),
+    INT(numerics, shards, 1, MAX_SHARDS, "1", "blocks that a feature axis is cut into; canonical bits depend on it"),
 
     INT(layout, dp, 0, MAX_I32, "0", "data-parallel groups; 0: ranks / (tp x pp x cp)"),
-    INT(layout, tp, 1, MAX_COUNT, "1", "tensor-parallel ranks (with sequence parallelism); canonical mode: at most numerics.shards"),
+    INT(layout, tp, 1, MAX_SHARDS, "1", "tensor-parallel ranks (with sequence parallelism); canonical mode: at most numerics.shards"),
     INT(layout, pp, 1, MAX_COUNT, "1", "pipeline stages"),
     INT(layout, chunks, 1, 16, "1", "model chunks on each stage (virtual stages; schedule interleaved)"),
     TEXT(layout, pp_layers, "", "layers of each virtual stage in order, such as 8,8,7,7; empty: balanced, head and embedding counted"),
     INT(layout, ep, 1, MAX_I32, "1", "expert-parallel ranks, a divisor of dp x cp x tp / etp"),
-    INT(layout, etp, 1, MAX_COUNT, "1", "tensor-parallel ranks inside an expert; canonical mode: at most numerics.shards"),
+    INT(layout, etp, 1, MAX_SHARDS, "1", "tensor-parallel ranks inside an expert; canonical mode: at most numerics.shards"),
     INT(layout, cp, 1, MAX_COUNT, "1", "context-parallel ranks: a sequence's windows are dealt to them in a zigzag"),
     ENUM(layout, cp_comm_type, cp_comm_words, "allgather", "how attention brings a sequence together over them: its keys and values are fetched, or each rank takes some of the heads (a2a, Ulysses), or they pass by one block after the other (p2p, ring; native mode)"),
 

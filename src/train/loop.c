@@ -18,7 +18,6 @@ typedef struct Trainer {
   World *world;
   Arena *arena;
   const Config *c;
-  const char *config_text;
   Log log;
   TokenFile train, valid;
   bool has_valid;
@@ -191,16 +190,16 @@ static bool run(Trainer *t, const char *resume, Err *e) {
   stop_open(&t->stop, t->c->train.stop_file, t->c->train.max_minutes);
   TRY(metrics_open(&t->metrics, &t->log, &t->s.job, t->world, t->step, e));
   TRY(watch_open(&t->watch, &t->s, &t->metrics, &t->log, t->step, e));
-  TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, t->config_text, &t->metrics, resume ? t->step : -1, e));
+  TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, &t->metrics, resume ? t->step : -1, e));
   if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
   TRY(train_loop(t, e));
   log_hash(t);
   return !*t->c->train.sample_prompt || sample_trained(&t->s, &t->log, e);
 }
 
-bool train_run(World *w, Arena *a, const Config *c, const char *config_text, const char *resume, Err *e) {
+bool train_run(World *w, Arena *a, const Config *c, const char *resume, Err *e) {
   Trainer *t = ARENA_NEW(a, Trainer, 1);
-  *t = (Trainer){.world = w, .arena = a, .c = c, .config_text = config_text, .hash_step = -1};
+  *t = (Trainer){.world = w, .arena = a, .c = c, .hash_step = -1};
   log_open(&t->log, stdout, world_rank(w) == 0);
   bool ok = run(t, resume, e);
   Err unheard = {0};

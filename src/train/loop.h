@@ -3,6 +3,6 @@
 #define ETALON_LOOP_H
 #include "config/config.h"
 #include "comm/comm.h"
-/* Collective. config_text: what a checkpoint keeps. resume: NULL, or a checkpoint or directory. ERR_RESUME when asked to stop (state is saved). */
-bool train_run(World *w, Arena *a, const Config *c, const char *config_text, const char *resume, Err *e);
+/* Collective. resume: NULL, or a checkpoint or directory. ERR_RESUME when asked to stop (state is saved). */
+bool train_run(World *w, Arena *a, const Config *c, const char *resume, Err *e);
 #endif

@@ -200,17 +200,16 @@ static void print_rank(const Job *j, Arena *a, Routing routing, FILE *out) {
 static bool print_plan(Arena *a, Arena *scratch, const WorldPlanArgs *w, const PlanArgs *args, Routing routing, FILE *out, Err *e) {
   WorldPlan world;
   Job j;
+  SimCost cost;
+  if (args->simulate) TRY(sim_cost(&cost, scratch, w->c, w->device, args->cost, e));
   ArenaMark mark = arena_mark(scratch);
   TRY(world_plan(&world, a, scratch, w, e));
   TRY(job_declare(&j, scratch, w->c, w->world, args->rank, w->device, w->n_valid, e));
   print_world(&j, out);
   arena_release(scratch, mark);
   TRY(print_classes(&world, a, scratch, w, routing, out, e));
-  if (args->simulate) {
-    SimCost cost;
-    TRY(sim_cost(&cost, scratch, w->c, w->device, args->cost, e));
+  if (args->simulate)
     TRY(plan_simulate(&world, a, scratch, w, plan_routing_known((int)routing) ? (int)routing : ROUTE_BALANCED, &cost, out, e));
-  }
   TRY(job_plan(&j, scratch, w->c, w->world, args->rank, w->device, w->n_valid, e));
   print_rank(&j, scratch, routing, out);
   if (args->print) step_print(&j.train.step, out);
@@ -221,6 +220,7 @@ bool plan_verb(Arena *a, const ConfigDoc *doc, const PlanArgs *args, FILE *out, 
   static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
   Routing routing;
   TRY(routing_of(args->routing, &routing, e));
+  if (args->cost && !args->simulate) return err_set(e, ERR_CONFIG, "--cost: belongs to --simulate, which is missing");
   if (args->rank >= args->world) return err_set(e, ERR_CONFIG, "--rank: %d is not below the number of ranks, %d", args->rank, args->world);
   Device device;
   TRY(device_open(&device, doc->c.device.name, gemm[doc->c.device.gemm], (int)doc->c.device.threads, 0, e));

@@ -37,8 +37,8 @@ bool saver_plan(const Job *j, size_t *bytes, Err *e) {
                  limit, *bytes, j->mem.host, all);
 }
 
-bool saver_open(Saver *s, World *w, Exec *x, const Job *j, const char *config_text, Metrics *m, int64_t saved_step, Err *e) {
-  *s = (Saver){.world = w, .x = x, .job = j, .config_text = config_text, .metrics = m, .saved_step = saved_step};
+bool saver_open(Saver *s, World *w, Exec *x, const Job *j, Metrics *m, int64_t saved_step, Err *e) {
+  *s = (Saver){.world = w, .x = x, .job = j, .metrics = m, .saved_step = saved_step};
   size_t bytes;
   saver_plan(j, &bytes, e);
   TRY(world_agree(w, e));
@@ -80,7 +80,7 @@ bool saver_save(Saver *s, int64_t step, int64_t consumed, Err *e) {
   TRY(saver_finish(s, e));
   ArenaMark mark = arena_mark(s->job->arena);
   StateSave now;
-  state_open_save(s->x, s->job, s->job->arena, s->config_text, step, consumed, &now);
+  state_open_save(s->x, s->job, s->job->arena, step, consumed, &now);
   bool ok = true;
   if (s->job->c->checkpoint.async)
     save_behind(s, &now, begin);

@@ -6,7 +6,7 @@
 #include "train/state.h"
 
 typedef struct Saver {
-  World *world; Exec *x; const Job *job; const char *config_text; Metrics *metrics;
+  World *world; Exec *x; const Job *job; Metrics *metrics;
   int64_t saved_step;               /* the last step whose save was begun; -1: none */
   CkptRoom room;                    /* checkpoint.async: where the copy goes */
   CkptTask *task; int64_t task_step; /* under way, or NULL */
@@ -15,7 +15,7 @@ typedef struct Saver {
 /* Bytes of host memory beside the plan's for the copy of checkpoint.async; 0 without it. ERR_MEMORY: memory.host_limit does not hold both. */
 bool saver_plan(const Job *j, size_t *bytes, Err *e);
 /* saved_step: a step that is on disk already, or -1. ERR_MEMORY as saver_plan. Collective. */
-bool saver_open(Saver *s, World *w, Exec *x, const Job *j, const char *config_text, Metrics *m, int64_t saved_step, Err *e);
+bool saver_open(Saver *s, World *w, Exec *x, const Job *j, Metrics *m, int64_t saved_step, Err *e);
 /* Collective, all of them; ERR_CKPT. Saves the state as it is now; in the background: once a save that is under way is done, copies the state and goes on. */
 bool saver_save(Saver *s, int64_t step, int64_t consumed, Err *e);
 bool saver_border(Saver *s, Err *e);      /* after each step: lets a save in the background go on */

@@ -195,7 +195,7 @@ static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, Ckp
       .group = saved[k].group, .tensor = tensors(j, a, saved[k].view), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
 }
 
-void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s) {
+void state_open_save(Exec *x, const Job *j, Arena *a, int64_t step, int64_t consumed, StateSave *s) {
   for (int k = 0; k < N_SAVED; k++) {
     fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
     if (saved[k].view == TENSOR_MASTER && !state_has_masters(j)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
@@ -204,11 +204,19 @@ void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, i
                        .consumed_samples = consumed,
                        .seed = (uint64_t)j->c->train.seed,
                        .world = j->mesh.world,
-                       .config = config_text,
+                       .config = j->c->text,
                        .numerics = state_numerics(j, a),
                        .code_version = ETALON_VERSION " " ETALON_COMMIT,
                        .isa = j->device->isa,
                        .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
+}
+
+static void note_changes(Arena *a, Log *log, const char *was, const char *now) {
+  const char *changes = was ? config_changes(a, was, now, CONFIG_SCOPE_TRAINING) : NULL;
+  if (!changes)
+    log_line(log, "note: the checkpoint's configuration cannot be read, so nobody knows whether this run is as it says");
+  else if (*changes)
+    log_line(log, "note: not as in the run that wrote the checkpoint: %s", changes);
 }
 
 bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e) {
@@ -229,6 +237,7 @@ bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step
              "note: the checkpoint was written with \"%s\", this run has \"%s\": it continues, but not with the bits of a run that never "
              "stopped",
              m.numerics, now);
+  note_changes(a, log, m.config, j->c->text);
   arena_release(a, mark);
   return true;
 }

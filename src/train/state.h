@@ -26,7 +26,7 @@ bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e);
 /* What a checkpoint of the state now holds, as lists in `a` that point into the state: for ckpt_save or ckpt_task_begin. */
 enum { N_SAVED = 4 };
 typedef struct StateSave { CkptSet set[N_SAVED]; CkptMeta meta; } StateSave;
-void state_open_save(Exec *x, const Job *j, Arena *a, const char *config_text, int64_t step, int64_t consumed, StateSave *s);
+void state_open_save(Exec *x, const Job *j, Arena *a, int64_t step, int64_t consumed, StateSave *s);
 /* path: a checkpoint or a directory (ckpt_load_newest; what was passed over is logged). Collective. */
 bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e);
 char *state_numerics(const Job *j, Arena *a);                      /* what bits depend on, one line */

@@ -77,6 +77,8 @@ bool weights_load(Exec *x, const Job *j, World *w, const char *path, WeightsFrom
   *from = (WeightsFrom){0};
   TRY(ckpt_read_newest(w, j->arena, path, &m, read_weights, &(Target){x, j}, &from->file, &note, e));
   if (note) log_line(log, "note: %s", note);
+  const char *changes = config_changes(j->arena, m.config, j->c->text, CONFIG_SCOPE_MODEL);
+  if (changes && *changes) log_line(log, "note: the weights were trained as another model; here %s", changes);
   from->step = m.step, from->consumed_samples = m.consumed_samples;
   return true;
 }

@@ -57,6 +57,7 @@ expect 'more experts a token than there are' 2 'num_experts_per_tok = 7;num_loca
 expect 'load over the batch needs all forwards' 2 'moe.aux_scope = global;schedule.name = 1f1b' train 2 moe.aux_scope=global
 expect 'a key that is not one' 2 'train.global_batch;train.global_batch_size' train 3 train.global_batch=5
 expect 'no such file' 2 'absent.yaml' timeout 60 "${mpirun[@]}" -n 2 "$etalon" train absent.yaml
+expect 'costs without a simulation' 2 '--cost;--simulate' "$etalon" plan "$config" --cost flops=1e12
 expect 'a routing that is not one' 2 'zipf;bound, balanced, all_to_one' "$etalon" plan "$config" --routing zipf
 expect 'a rank outside the world' 2 'rank;2' "$etalon" plan "$config" --ranks 2 --rank 2
 
@@ -189,6 +190,11 @@ expect 'another model' 4 'step_00000003.h5' train 2 model.hidden_size=24 $keep -
 expect 'more experts than were saved' 4 'step_00000003.h5;gate;\[6, 16\];\[7, 16\]' \
   train 1 model.num_local_experts=7 $keep --resume ./checkpoints
 expect 'fewer layers than were saved' 4 'step_00000003.h5;layers.2' train 2 model.num_hidden_layers=2 $keep --resume ./checkpoints
+expect 'another model of the same shapes' 0 'note: not as in the run that wrote the checkpoint: model.rope_theta 77 \(was 10000\), data.shuffle false \(was true\), train.train_iters 4 \(was 3\)$' \
+  train 2 model.rope_theta=77 data.shuffle=false train.train_iters=4 layout.ep=2 checkpoint.save_final=false --resume ./checkpoints
+expect 'weights in another model' 0 'note: the weights were trained as another model; here model.rope_theta 77 \(was 10000\)$' \
+  "$etalon" eval "$config" --resume checkpoints --set data.valid=tokens.u16 --set model.rope_theta=77
+that 'weights in their model' test -z "$("$etalon" eval "$config" --resume checkpoints --set data.valid=tokens.u16 2>&1 | grep 'another model')"
 expect 'another window' 0 'note: the checkpoint was written with' train 1 numerics.window=5 train.train_iters=4 $keep --resume ./checkpoints
 expect 'no checkpoint' 4 'absent' train 2 --resume ./absent
 head -c 100000 checkpoints/step_00000003.h5 >half && mv half checkpoints/step_00000003.h5
