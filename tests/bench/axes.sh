@@ -3,6 +3,7 @@
 # shellcheck source-path=SCRIPTDIR
 source "$(dirname "$0")/rig.sh"
 model=$(pick medium small)
+cp_window=$(($(seq_length_of "$model") / 4)) # so that a zigzag deals equal work to two ranks
 readonly modes="native canonical" schedules="1f1b interleaved zero_bubble all_forward"
 
 # A ring adds up in an order of its own: native mode only.
@@ -16,9 +17,9 @@ layout() {
   tp) echo 2 layout.tp=2 numerics.shards=2 ;;
   pp) echo 2 layout.pp=2 ;;
   ep) echo 2 layout.ep=2 ;;
-  cp) echo 2 layout.cp=2 ;;
-  cp-a2a) echo 2 layout.cp=2 layout.cp_comm_type=a2a ;;
-  cp-ring) echo 2 layout.cp=2 layout.cp_comm_type=p2p ;;
+  cp) echo 2 layout.cp=2 numerics.window=$cp_window ;;
+  cp-a2a) echo 2 layout.cp=2 layout.cp_comm_type=a2a numerics.window=$cp_window ;;
+  cp-ring) echo 2 layout.cp=2 layout.cp_comm_type=p2p numerics.window=$cp_window ;;
   dp-zero3) echo 2 optimizer.shard_parameters=true ;;
   esac
 }
@@ -91,7 +92,7 @@ for mode in $modes; do
 done
 rounds "$(pick 2 1)" "$(pick 2 3)"
 print_axes
-echo "bytes: all ranks together, as etalon plan has them, equal to what a run counts; sets of axes below 1 MiB left out. tp: numerics.shards 2, else 1"
+echo "bytes: all ranks together, as etalon plan has them, equal to what a run counts; sets of axes below 1 MiB left out. tp: numerics.shards 2, else 1; cp: numerics.window $cp_window"
 
 forget_variants
 declare_schedules

@@ -33,9 +33,10 @@ header() {
   if [[ $(calc %d "$load > 0.3 * $cores") == 1 ]]; then echo "note: other work is running here: these figures are no measure of the machine"; fi
 }
 
-# model_config MODEL: its configuration. window_of MODEL: numerics.window in it.
+# model_config MODEL: its configuration. window_of, seq_length_of MODEL: its numerics.window, data.seq_length.
 model_config() { echo "configs/bench_$1.yaml"; }
 window_of() { sed -n 's/^  window: *\([0-9]*\).*/\1/p' "$(model_config "$1")"; }
+seq_length_of() { sed -n 's/^  seq_length: *\([0-9]*\).*/\1/p' "$(model_config "$1")"; }
 
 # variant NAME RANKS MODEL [KEY=VALUE...]
 variant() {
