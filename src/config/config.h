@@ -10,16 +10,16 @@
 #include "base/err.h"
 
 typedef enum { FAMILY_LLAMA, FAMILY_MIXTRAL, N_FAMILY } Family;
-typedef enum { NUM_CANONICAL, NUM_NATIVE } NumericsMode;
-typedef enum { CDT_FP32, CDT_FP64, CDT_BF16 } ComputeDType;
-typedef enum { ROUTE_LEARNED, ROUTE_BALANCED, ROUTE_ALL_TO_ONE, ROUTE_ZIPF, ROUTE_REPLAY } Routing;
-typedef enum { AUX_SEQUENCE, AUX_GLOBAL } AuxScope;
-typedef enum { DECAY_CONSTANT, DECAY_LINEAR, DECAY_COSINE, DECAY_WSD } LrDecay;
-typedef enum { NONFINITE_STOP, NONFINITE_SKIP } OnNonfinite;
-typedef enum { DATA_AUTO, DATA_MEGATRON, DATA_U16, DATA_U32, DATA_TEXT } DataFormat;
-typedef enum { CP_COMM_ALLGATHER, CP_COMM_A2A, CP_COMM_P2P } CpCommType;
-typedef enum { GEMM_AUTO, GEMM_ONEDNN, GEMM_PLAIN } GemmProvider;
-typedef enum { SCHED_1F1B, SCHED_ALL_FORWARD, SCHED_INTERLEAVED, SCHED_ZERO_BUBBLE } ScheduleKind;
+typedef enum { NUM_CANONICAL, NUM_NATIVE, N_NUM_MODE } NumericsMode;
+typedef enum { CDT_FP32, CDT_FP64, CDT_BF16, N_CDT } ComputeDType;
+typedef enum { ROUTE_LEARNED, ROUTE_BALANCED, ROUTE_ALL_TO_ONE, ROUTE_ZIPF, ROUTE_REPLAY, N_ROUTE } Routing;
+typedef enum { AUX_SEQUENCE, AUX_GLOBAL, N_AUX } AuxScope;
+typedef enum { DECAY_CONSTANT, DECAY_LINEAR, DECAY_COSINE, DECAY_WSD, N_DECAY } LrDecay;
+typedef enum { NONFINITE_STOP, NONFINITE_SKIP, N_NONFINITE } OnNonfinite;
+typedef enum { DATA_AUTO, DATA_MEGATRON, DATA_U16, DATA_U32, DATA_TEXT, N_DATA } DataFormat;
+typedef enum { CP_COMM_ALLGATHER, CP_COMM_A2A, CP_COMM_P2P, N_CP_COMM_TYPE } CpCommType;
+typedef enum { GEMM_AUTO, GEMM_ONEDNN, GEMM_PLAIN, N_GEMM_PROVIDER } GemmProvider;
+typedef enum { SCHED_1F1B, SCHED_ALL_FORWARD, SCHED_INTERLEAVED, SCHED_ZERO_BUBBLE, N_SCHED } ScheduleKind;
 
 typedef struct ModelConfig {
   Family  model_type;
@@ -63,11 +63,12 @@ bool config_resolve(ConfigDoc *d, int world, Err *e);
 void config_print(const ConfigDoc *d, FILE *f);           /* every key, as YAML, with where each value came from as a comment; readable by config_read */
 char *config_text(const ConfigDoc *d, Arena *a);          /* the same without comments */
 /* What a configuration (text of config_text) has otherwise than an earlier one: "model.rope_theta 10000 (was 500000), ..."; empty: nothing. NULL: one of them is
- * not read by this version. Scopes: what the model computes; and what a training run makes of it, whatever its layout, numerics and outputs. */
-typedef enum { CONFIG_SCOPE_MODEL, CONFIG_SCOPE_TRAINING, N_CONFIG_SCOPE } ConfigScope;
+ * not read by this version. Scopes: what the model computes; what a training run makes of it, whatever its layout, numerics and outputs; every key. */
+typedef enum { CONFIG_SCOPE_MODEL, CONFIG_SCOPE_TRAINING, CONFIG_SCOPE_ALL, N_CONFIG_SCOPE } ConfigScope;
 const char *config_changes(Arena *a, const char *was, const char *now, ConfigScope scope);
 void config_print_reference(FILE *f);                     /* the README's table, Markdown */
 int  config_n_keys(void);
+const char *config_word(const Config *c, const char *key);   /* of a key whose values are words: "schedule.name" -> "1f1b" */
 int64_t config_ffn_expert(const ModelConfig *m);          /* width of an expert */
 bool config_layer_is_moe(const ModelConfig *m, int layer);
 /* layout.pp_layers as numbers, the first `most` of them into `layers`; returns how many there are (0: none are given), -1: it is no list of numbers. */

@@ -5,7 +5,8 @@
 /* Beginnings of keys' names. A scope has the keys of those before it, too. */
 static const char *const concern[N_CONFIG_SCOPE] = {[CONFIG_SCOPE_MODEL] = "model. moe.aux moe.routing ",
                                                     [CONFIG_SCOPE_TRAINING] =
-                                                        "data. optimizer. train.global_batch_size train.train_iters train.seed "};
+                                                        "data. optimizer. train.global_batch_size train.train_iters train.seed ",
+                                                    [CONFIG_SCOPE_ALL] = ""};
 static const char apart[] = "data.valid optimizer.shard "; /* nothing that is trained depends on these */
 
 static bool begins_with_one_of(const char *name, const char *list) {
@@ -14,6 +15,7 @@ static bool begins_with_one_of(const char *name, const char *list) {
   return false;
 }
 static bool concerns(const char *name, ConfigScope scope) {
+  if (scope == CONFIG_SCOPE_ALL) return true;
   bool any = false;
   for (int s = 0; s <= (int)scope; s++) any |= begins_with_one_of(name, concern[s]);
   return any && !begins_with_one_of(name, apart);

@@ -25,16 +25,34 @@ static const char *last_part(const char *name) {
   return dot ? dot + 1 : name;
 }
 
-/* A key that is spelled nearly like `name`, or has the same last part in another section; NULL: none comes near. */
+/* Sections that are one, or where `name` has none of that name, one a letter or two apart. */
+static bool same_section(const char *name, const char *key) {
+  char a[CONFIG_NAME], b[CONFIG_NAME];
+  int length = config_section_length(name);
+  snprintf(a, sizeof a, "%.*s", length, name);
+  snprintf(b, sizeof b, "%.*s", config_section_length(key), key);
+  return edit_distance(a, b) <= (config_has_section(name, length) ? 0 : 2);
+}
+
+/* Words spelled nearly alike: in the same section a letter and one in five, or one the beginning of the other; elsewhere one in eight. */
+static bool comes_near(const char *a, const char *b, int distance, bool same) {
+  int n = min_int((int)strlen(a), (int)strlen(b));
+  if (same && n >= 4 && !strncmp(a, b, (size_t)n)) return true;
+  return distance <= (same ? 1 + n / 5 : n / 8);
+}
+
+/* The key that `name` may be meant for: the same word in another section, else what comes near, first in the same section; NULL: nothing does. */
 static const char *nearest_key(const char *name) {
-  const char *best = NULL;
+  enum { ELSEWHERE = CONFIG_NAME };
+  const char *best = NULL, *word = last_part(name);
   int best_cost = 1 << 30;
   for (int i = 0; i < config_n_keys(); i++) {
     const ConfigKey *k = config_key(i);
-    int whole = edit_distance(name, k->name), last = edit_distance(last_part(name), last_part(k->name));
-    int limit = 1 + (int)strlen(last_part(k->name)) / 4;
-    int cost = min_int(2 * whole, 2 * last + 1);
-    if ((k->type != KEY_IGNORED || last == 0) && cost < best_cost && min_int(whole, last) <= limit) best = k->name, best_cost = cost;
+    bool same = same_section(name, k->name);
+    int distance = edit_distance(word, last_part(k->name));
+    int cost = distance == 0 ? !same + (k->type == KEY_IGNORED) : 2 * distance + (same ? 1 : ELSEWHERE);
+    if (k->type == KEY_IGNORED && distance > 0) continue;
+    if (cost < best_cost && comes_near(word, last_part(k->name), distance, same)) best = k->name, best_cost = cost;
   }
   return best;
 }

@@ -34,8 +34,21 @@ static int line_at(const char *text, size_t offset) {
   return line;
 }
 
+/* A pasted config.json: YAML takes a brace at the margin for a key. */
+static bool brace_at_margin(const Reader *r) {
+  const yaml_parser_t *p = &r->parser;
+  if (!p->context || strcmp(p->context, "while scanning a simple key") != 0) return false;
+  const char *line = r->text;
+  for (size_t i = 0; i < p->context_mark.line && line; i++) line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL;
+  return line && *line == '{';
+}
+
 static bool yaml_problem(Reader *r) {
   const yaml_parser_t *p = &r->parser;
+  if (brace_at_margin(r))
+    return err_set(r->err, ERR_CONFIG,
+                   "%s:%d: a line begins with \"{\": put the brace behind its section's name, as in \"model: {\", or indent it",
+                   r->doc->file, (int)p->context_mark.line + 1);
   bool reader = p->error == YAML_READER_ERROR;
   int line = reader ? line_at(r->text, p->problem_offset) : (int)p->problem_mark.line + 1;
   const char *what = p->problem ? p->problem : "unknown error";
@@ -92,37 +105,7 @@ static bool skip_value(Reader *r) {
   }
 }
 
-/* ---- values ---- */
-
-static bool store(Reader *r, int key, ConfigScalar v, int line) {
-  const ConfigKey *k = config_key(key);
-  char why[CONFIG_WORDS], allowed[CONFIG_WORDS], text[2 * CONFIG_WORDS + 16];
-  if (config_value_set(k, &r->doc->c, v, r->doc->arena, why)) return true;
-  config_value_allowed(k, allowed);
-  snprintf(text, sizeof text, "%s; allowed: %s", why, allowed);
-  return problem(r, line, k->name, text);
-}
-
-static bool read_value(Reader *r, int key, int line) {
-  const ConfigKey *k = config_key(key);
-  ConfigSource *source = &r->doc->source[key];
-  char allowed[CONFIG_WORDS], text[CONFIG_WORDS + 64];
-  if (source->file) {
-    snprintf(text, sizeof text, "given twice; first on line %d", source->line);
-    return problem(r, line, k->name, text);
-  }
-  *source = (ConfigSource){.file = r->doc->file, .line = line};
-  const yaml_event_t *ev = &r->event;
-  if (ev->type == YAML_SCALAR_EVENT) {
-    bool quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-    return store(r, key, (ConfigScalar){(const char *)ev->data.scalar.value, ev->data.scalar.length, quoted}, line_of(ev));
-  }
-  if (k->type == KEY_IGNORED && !k->words) return skip_value(r);
-  config_value_allowed(k, allowed);
-  snprintf(text, sizeof text, "a %s stands where one value is expected; allowed: %s",
-           ev->type == YAML_MAPPING_START_EVENT ? "mapping" : "list", allowed);
-  return problem(r, line_of(ev), k->name, text);
-}
+/* ---- keys ---- */
 
 /* The current event is a key; leaves its text in `name`. */
 static bool read_name(Reader *r, const char *section, char name[CONFIG_NAME]) {
@@ -139,6 +122,79 @@ static bool next_key(Reader *r, bool *end) {
   TRY(next(r));
   *end = r->event.type == YAML_MAPPING_END_EVENT;
   return true;
+}
+
+/* ---- values ---- */
+
+static bool store(Reader *r, int key, ConfigScalar v, int line) {
+  const ConfigKey *k = config_key(key);
+  char why[CONFIG_WORDS], allowed[CONFIG_WORDS], text[2 * CONFIG_WORDS + 16];
+  if (config_value_set(k, &r->doc->c, v, r->doc->arena, why)) return true;
+  config_value_allowed(k, allowed);
+  snprintf(text, sizeof text, "%s; allowed: %s", why, allowed);
+  return problem(r, line, k->name, text);
+}
+
+static bool read_value(Reader *r, int key, int line);
+
+/* Hugging Face's mappings of rotary positions: newer files have rope_theta there. What would scale them is refused. */
+static bool is_rope(const ConfigKey *k) { return !strcmp(k->name, "model.rope_parameters") || !strcmp(k->name, "model.rope_scaling"); }
+static bool read_rope_entry(Reader *r, const ConfigKey *group, const char *name, int line) {
+  static const struct {
+    const char *name, *allowed[4];
+  } plain[] = {{"rope_type", {"default", "null"}}, {"type", {"default", "null"}}, {"partial_rotary_factor", {"1", "1.0", "null"}}};
+  const yaml_event_t *ev = &r->event;
+  const char *value = ev->type == YAML_SCALAR_EVENT ? (const char *)ev->data.scalar.value : "a list or mapping", *allowed = "null";
+  char key[2 * CONFIG_NAME], text[2 * CONFIG_NAME + 128];
+  if (!strcmp(name, "rope_theta")) return read_value(r, config_find("model.rope_theta"), line);
+  bool fine = !strcmp(value, "null");
+  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+    if (strcmp(name, plain[i].name) != 0) continue;
+    allowed = plain[i].allowed[0];
+    for (int n = 0; plain[i].allowed[n]; n++) fine = fine || !strcmp(value, plain[i].allowed[n]);
+  }
+  if (fine) return true;
+  snprintf(key, sizeof key, "%s.%s", group->name, name);
+  snprintf(text, sizeof text, "\"%.120s\" would change the model (scaled rotary positions are not in this version); allowed: %s", value,
+           allowed);
+  return problem(r, line, key, text);
+}
+static bool read_rope(Reader *r, const ConfigKey *group) {
+  for (;;) {
+    char name[CONFIG_NAME];
+    bool end;
+    TRY(next_key(r, &end));
+    if (end) return true;
+    TRY(read_name(r, NULL, name));
+    int line = line_of(&r->event);
+    TRY(next(r));
+    TRY(read_rope_entry(r, group, name, line));
+  }
+}
+
+static bool read_value(Reader *r, int key, int line) {
+  const ConfigKey *k = config_key(key);
+  ConfigSource *source = &r->doc->source[key];
+  char allowed[CONFIG_WORDS], text[2 * CONFIG_WORDS + 64];
+  if (source->file) {
+    snprintf(text, sizeof text, "given twice; first on line %d", source->line);
+    return problem(r, line, k->name, text);
+  }
+  *source = (ConfigSource){.file = r->doc->file, .line = line};
+  const yaml_event_t *ev = &r->event;
+  if (ev->type == YAML_SCALAR_EVENT) {
+    bool quoted = ev->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    return store(r, key, (ConfigScalar){(const char *)ev->data.scalar.value, ev->data.scalar.length, quoted}, line_of(ev));
+  }
+  if (k->type == KEY_IGNORED && !k->words) return skip_value(r);
+  if (ev->type == YAML_MAPPING_START_EVENT && is_rope(k)) return read_rope(r, k);
+  config_value_allowed(k, allowed);
+  const char *what = ev->type == YAML_MAPPING_START_EVENT ? "mapping" : "list";
+  if (k->type == KEY_IGNORED)
+    snprintf(text, sizeof text, "a %s would change the model (%s); allowed: %s", what, k->help, allowed);
+  else
+    snprintf(text, sizeof text, "a %s stands where one value is expected; allowed: %s", what, allowed);
+  return problem(r, line_of(ev), k->name, text);
 }
 
 static bool read_entry(Reader *r, const char *section) {

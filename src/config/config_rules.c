@@ -138,21 +138,42 @@ static bool rule_sharded_parameters(ConfigDoc *d, Err *e) {
   return true;
 }
 
+/* layout.dp cannot make up for it: the axes that are given are named, and the numbers of ranks on both sides. */
+static bool refuse_world(const ConfigDoc *d, int world, Wide others, Err *e) {
+  const struct {
+    const char *key;
+    int64_t size;
+  } axes[] = {{"layout.pp", d->c.layout.pp}, {"layout.cp", d->c.layout.cp}, {"layout.tp", d->c.layout.tp}};
+  const char *cause[3] = {NULL};
+  int n = 0;
+  for (int i = 0; i < 3; i++)
+    if (axes[i].size > 1) cause[n++] = axes[i].key;
+  char start[64] = "";
+  int64_t below = (int64_t)(world / others * others), above = others + below <= INT32_MAX ? (int64_t)others + below : 0;
+  if (below && above)
+    snprintf(start, sizeof start, "; start %" PRId64 " or %" PRId64, below, above);
+  else if (below || above)
+    snprintf(start, sizeof start, "; start %" PRId64, below + above);
+  return refuse(d, e, cause[0], cause[1], "%d %s not a multiple of pp x cp x tp = %.0f%s", world, world > 1 ? "ranks are" : "rank is",
+                (double)others, start);
+}
+
 static bool rule_world(ConfigDoc *d, int world, Err *e) {
   int64_t tp = d->c.layout.tp, pp = d->c.layout.pp, cp = d->c.layout.cp;
   Wide others = (Wide)pp * cp * tp;
   int64_t fitting = (int64_t)(world / others);
+  if (!d->c.layout.dp && world % others) return refuse_world(d, world, others, e);
   derive(d, "layout.dp", &d->c.layout.dp, d->c.layout.dp ? d->c.layout.dp : fitting);
   int64_t dp = d->c.layout.dp;
   Wide wanted = others * dp;
   if (wanted == world) return true;
-  char start[64] = "";
-  if (wanted <= INT32_MAX) snprintf(start, sizeof start, "start %d ranks, or ", (int)wanted);
+  char start[64] = "", set[64] = "";
+  if (wanted <= INT32_MAX) snprintf(start, sizeof start, "; start %d", (int)wanted);
+  if (world % others == 0)
+    snprintf(set, sizeof set, "%s set layout.dp to %" PRId64 " (or to 0: what fits)", *start ? ", or" : ";", fitting);
   return refuse(d, e, "layout.dp", NULL,
-                "pp x dp x cp x tp = %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64
-                " is not the number of ranks that were started, %d; %s"
-                "set layout.dp to %" PRId64 " (or to 0: what fits)",
-                pp, dp, cp, tp, world, start, fitting);
+                "pp x dp x cp x tp = %" PRId64 " x %" PRId64 " x %" PRId64 " x %" PRId64 " is not the number of ranks, %d%s%s", pp, dp, cp,
+                tp, world, start, set);
 }
 
 static bool rule_expert_parallel(ConfigDoc *d, Err *e) {

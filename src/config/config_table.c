@@ -18,6 +18,20 @@ static const char *const cp_comm_words[] = {"allgather", "a2a", "p2p", NULL};
 static const char *const gemm_words[] = {"auto", "onednn", "plain", NULL};
 static const char *const schedule_words[] = {"1f1b", "all_forward", "interleaved", "zero_bubble", NULL};
 
+/* A member without a word would be read past the end of its list. */
+#define ALL_WORDS(list, n) _Static_assert(sizeof(list) / sizeof *(list) == (n) + 1, #list ": a word for each member, then NULL")
+ALL_WORDS(family_words, N_FAMILY);
+ALL_WORDS(mode_words, N_NUM_MODE);
+ALL_WORDS(dtype_words, N_CDT);
+ALL_WORDS(routing_words, N_ROUTE);
+ALL_WORDS(aux_words, N_AUX);
+ALL_WORDS(decay_words, N_DECAY);
+ALL_WORDS(nonfinite_words, N_NONFINITE);
+ALL_WORDS(format_words, N_DATA);
+ALL_WORDS(cp_comm_words, N_CP_COMM_TYPE);
+ALL_WORDS(gemm_words, N_GEMM_PROVIDER);
+ALL_WORDS(schedule_words, N_SCHED);
+
 static const char *const only_false[] = {"false", NULL};
 static const char *const only_zero[] = {"0", "0.0", NULL};
 static const char *const only_one[] = {"1", NULL};
@@ -88,6 +102,11 @@ static const ConfigKey table[] = {
     IGNORED("model.hidden_act", only_silu, "other activations are not in this version"),
     IGNORED("model.router_jitter_noise", only_zero, "router noise is not in this version"),
     IGNORED("model.rope_scaling", only_null, "scaled rotary positions are not in this version"),
+    IGNORED("model.rope_parameters", only_null, "of a mapping rope_theta and rope_type: default are read"),
+    IGNORED("model.attn_implementation", NULL, "there is one"),
+    IGNORED("model._attn_implementation", NULL, "there is one"),
+    IGNORED("model._attn_implementation_autoset", NULL, "there is one"),
+    IGNORED("model.quantization_config", only_null, "quantized weights are not in this version"),
 
     ENUM(moe, routing, routing_words, "learned", "who chooses experts: the router, a pattern (to measure or to stress), or moe.replay (not in evaluations)"),
     ENUM(moe, aux_scope, aux_words, "sequence", "load balance is counted over one sequence or over the global batch"),
@@ -112,7 +131,7 @@ static const ConfigKey table[] = {
 
     TEXT(data, train, "", "training tokens: a text, a token file, or the prefix of a .bin and .idx pair"),
     TEXT(data, valid, "", "validation tokens, likewise; empty: no evaluation"),
-    ENUM(data, format, format_words, "auto", "what the files hold; auto: told from their names"),
+    ENUM(data, format, format_words, "auto", "what the files hold; auto: text by .txt, tokens by .u16 and .u32, megatron where NAME.bin and NAME.idx are there"),
     INT(data, seq_length, 1, 1 << 24, NULL, "tokens of a sequence"),
     BOOL(data, shuffle, "true", "sequences come in a random order, another one each epoch"),
     BOOL(data, document_mask, "false", "attention and positions stay within a document; documents end with data.eod_token"),
@@ -186,6 +205,12 @@ int config_find(const char *name) {
   for (int i = 0; i < config_n_keys(); i++)
     if (strcmp(table[i].name, name) == 0) return i;
   return -1;
+}
+
+const char *config_word(const Config *c, const char *key) {
+  int i = config_find(key);
+  CHECK(i >= 0 && table[i].type == KEY_ENUM, "%s is no key of words", key);
+  return table[i].words[*(const unsigned *)(const void *)((const char *)c + table[i].offset)];
 }
 
 int config_section_length(const char *name) { return (int)strcspn(name, "."); }

@@ -1,5 +1,6 @@
 #include "schedule/schedule.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static void act(Schedule *s, ActKind kind, int mb, int chunk) { s->act[s->n_act++] = (Action){kind, mb, chunk}; }
@@ -67,12 +68,22 @@ static const struct {
                       {"zero_bubble", build_zero_bubble},
                       {"forward", build_forward}};
 
+enum { N_SCHEDULE = sizeof schedule_table / sizeof *schedule_table };
+const char *schedule_nth(int i) { return i < N_SCHEDULE ? schedule_table[i].name : NULL; }
+
+static bool unknown(const char *name, Err *e) {
+  char list[256] = "";
+  size_t n = 0;
+  for (int i = 0; i < N_SCHEDULE; i++) n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", schedule_table[i].name);
+  return err_set(e, ERR_CONFIG, "schedule.name: \"%s\" is not a schedule; there are: %s", name, list);
+}
+
 bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, int n_chunk, Err *e) {
-  for (size_t i = 0; i < sizeof schedule_table / sizeof *schedule_table; i++)
+  for (int i = 0; i < N_SCHEDULE; i++)
     if (!strcmp(schedule_table[i].name, name)) {
       *s = (Schedule){.name = schedule_table[i].name, .act = ARENA_NEW(a, Action, 3 * n_mb * n_chunk), .n_mb = n_mb, .n_chunk = n_chunk};
       schedule_table[i].build(s, n_stage, stage);
       return true;
     }
-  return err_set(e, ERR_CONFIG, "schedule.name: \"%s\" is not a schedule; there are: 1f1b, all_forward, interleaved, zero_bubble", name);
+  return unknown(name, e);
 }

@@ -11,6 +11,9 @@
  * backward: evaluation). ERR_CONFIG: no such schedule. */
 bool schedule_build(Schedule *s, Arena *a, const char *name, int n_stage, int stage, int n_mb, int n_chunk, Err *e);
 
+/* The names of the table, from 0 on; NULL: no more. */
+const char *schedule_nth(int i);
+
 /* Runs all stages' actions against each other: every pass once and in order, every message met, a stage waiting where it would (for inputs; for the oldest of
  * SCHEDULE_GRAD_SENDS gradients under way). False: a pass is missing, comes twice or too early, or stages wait for each other for ever; `why` says which. Cost of
  * an action: 1 (forward), 1 each for the two halves of a backward. "forward" leaves its micro-batches alive. */

@@ -34,11 +34,7 @@ static int64_t window(const Config *c) {
   return whole ? c->data.seq_length : c->numerics.window;
 }
 
-static const char *schedule_name(const Config *c, bool train) {
-  static const char *const name[] = {
-      [SCHED_1F1B] = "1f1b", [SCHED_ALL_FORWARD] = "all_forward", [SCHED_INTERLEAVED] = "interleaved", [SCHED_ZERO_BUBBLE] = "zero_bubble"};
-  return train ? name[c->schedule.name] : "forward";
-}
+static const char *schedule_name(const Config *c, bool train) { return train ? config_word(c, "schedule.name") : "forward"; }
 
 static void build_programs(Job *j, JobStep *s, int64_t n_token) {
   int pp = j->mesh.size[AXIS_PP], stage = mesh_coord(&j->mesh, j->rank, AXIS_PP);

@@ -217,13 +217,12 @@ static bool print_plan(Arena *a, Arena *scratch, const WorldPlanArgs *w, const P
 }
 
 bool plan_verb(Arena *a, const ConfigDoc *doc, const PlanArgs *args, FILE *out, Err *e) {
-  static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
   Routing routing;
   TRY(routing_of(args->routing, &routing, e));
   if (args->cost && !args->simulate) return err_set(e, ERR_CONFIG, "--cost: belongs to --simulate, which is missing");
   if (args->rank >= args->world) return err_set(e, ERR_CONFIG, "--rank: %d is not below the number of ranks, %d", args->rank, args->world);
   Device device;
-  TRY(device_open(&device, doc->c.device.name, gemm[doc->c.device.gemm], (int)doc->c.device.threads, 0, e));
+  TRY(device_open(&device, doc->c.device.name, config_word(&doc->c, "device.gemm"), (int)doc->c.device.threads, 0, e));
   WorldPlanArgs w = {.c = &doc->c, .world = args->world, .device = &device, .n_valid = valid_sequences(a, &doc->c, out)};
   Arena scratch;
   arena_open(&scratch, "plan", (size_t)PLAN_SCRATCH_GIB << 30);

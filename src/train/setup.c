@@ -5,15 +5,17 @@
 #include "gemm.h"
 
 bool setup_tokens(TokenFile *f, Arena *a, const Config *c, const char *path, Err *e) {
+  if (!*path)
+    return err_set(e, ERR_CONFIG, "%s is empty: name a text, a token file, or the prefix of a .bin and .idx pair",
+                   path == c->data.valid ? "data.valid" : "data.train");
   static const TokenFormat format[] = {
       [DATA_AUTO] = TOK_AUTO, [DATA_MEGATRON] = TOK_MEGATRON, [DATA_U16] = TOK_U16, [DATA_U32] = TOK_U32, [DATA_TEXT] = TOK_TEXT};
   return token_file_open(f, a, path, format[c->data.format], c->model.vocab_size, e);
 }
 
 static bool open_device(Setup *s, Err *e) {
-  static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
   const Config *c = s->c;
-  return device_open(&s->device, c->device.name, gemm[c->device.gemm], (int)c->device.threads,
+  return device_open(&s->device, c->device.name, config_word(c, "device.gemm"), (int)c->device.threads,
                      (uint64_t)c->train.seed + (uint64_t)world_rank(s->world), e);
 }
 

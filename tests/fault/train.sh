@@ -51,7 +51,7 @@ last_hash() { grep -ao 'hash .*' log | tail -n 1; }
 
 # ---- configuration -----------------------------------------------------------------------------------------------------------------------
 expect 'ep does not divide the ranks' 2 'layout.ep = 3;layout.dp = 4;allowed: 1, 2, 4' train 4 layout.ep=3
-expect 'more ranks wanted than started' 2 '1 x 8 x 1 x 1;layout.dp = 8;ranks that were started, 4' train 4 layout.dp=8
+expect 'more ranks wanted than started' 2 '1 x 8 x 1 x 1;layout.dp = 8;number of ranks, 4; start 8' train 4 layout.dp=8
 expect 'more tensor-parallel ranks than blocks' 2 'layout.tp = 4;numerics.shards = 3' train 4 layout.tp=4
 expect 'more experts a token than there are' 2 'num_experts_per_tok = 7;num_local_experts = 6' train 1 model.num_experts_per_tok=7
 expect 'load over the batch needs all forwards' 2 'moe.aux_scope = global;schedule.name = 1f1b' train 2 moe.aux_scope=global
@@ -65,6 +65,7 @@ expect 'a rank outside the world' 2 'rank;2' "$etalon" plan "$config" --ranks 2 
 expect 'fewer tokens than a sequence and its label' 3 'short.u16;13;14' train 2 data.train=short.u16
 expect 'a token beyond the vocabulary' 3 'large.u16;97' train 2 data.train=large.u16
 expect 'a bad validation file' 3 'large.u16' train 1 data.valid=large.u16
+expect 'no name of data' 2 'data.train is empty' train 2 data.train=
 expect 'no data' 3 'absent.u16' train 3 data.train=absent.u16
 
 # ---- outputs that are inputs: refused, and the input stays ---------------------------------------------------------------------------------

@@ -146,6 +146,27 @@ static void json_as_hugging_face_writes_it_is_read(void **state) {
   assert_int_equal(c->model.head_dim, 128);
 }
 
+/* A whole config.json behind "model:", its closing brace at the margin, as newer versions write it. */
+static void a_pasted_json_is_read(void **state) {
+  Fixture *f = *state;
+  static const char text[] =
+      "model: {\n"
+      "  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ],\n  \"attention_bias\": false,\n  \"attn_implementation\": \"sdpa\",\n"
+      "  \"dtype\": \"bfloat16\",\n  \"head_dim\": 64,\n  \"hidden_act\": \"silu\",\n  \"hidden_size\": 512,\n"
+      "  \"intermediate_size\": 1024,\n  \"max_position_embeddings\": 4096,\n  \"mlp_bias\": false,\n  \"model_type\": \"llama\",\n"
+      "  \"num_attention_heads\": 8,\n  \"num_hidden_layers\": 4,\n  \"num_key_value_heads\": 2,\n  \"pad_token_id\": null,\n"
+      "  \"pretraining_tp\": 1,\n  \"quantization_config\": null,\n  \"rms_norm_eps\": 1e-06,\n"
+      "  \"rope_parameters\": {\n    \"rope_theta\": 500000.0,\n    \"rope_type\": \"default\"\n  },\n"
+      "  \"tie_word_embeddings\": true,\n  \"transformers_version\": \"5.0.0\",\n  \"use_cache\": true,\n  \"vocab_size\": 32000\n"
+      "}\n"
+      "train: {global_batch_size: 16, train_iters: 10}\ndata: {seq_length: 4096}\noptimizer: {lr: 1e-4}\n";
+  Config *c = read_text(f, text, NULL, 0);
+  resolve(f, 1);
+  assert_true(c->model.rope_theta == 500000 && c->model.rms_norm_eps == 1e-6);
+  assert_int_equal(c->model.head_dim, 64);
+  assert_string_equal(config_word(c, "model.model_type"), "llama");
+}
+
 static void numbers_are_read_exactly(void **state) {
   (void)state;
   static const struct {
@@ -328,6 +349,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(experts_have_their_own_width_and_layers, setup, teardown),
       cmocka_unit_test_setup_teardown(edges_of_rules_are_allowed, setup, teardown),
       cmocka_unit_test_setup_teardown(json_as_hugging_face_writes_it_is_read, setup, teardown),
+      cmocka_unit_test_setup_teardown(a_pasted_json_is_read, setup, teardown),
       cmocka_unit_test_setup_teardown(numbers_are_read_exactly, setup, teardown),
       cmocka_unit_test_setup_teardown(words_mean_their_enumerators, setup, teardown),
       cmocka_unit_test_setup_teardown(command_line_wins_and_says_so, setup, teardown),

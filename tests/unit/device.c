@@ -252,6 +252,22 @@ static void device_tells_what_it_is(void **state) {
   bench_close(&b);
 }
 
+/* An entry that was forgotten in a table would be called, and end the program, at the first step. */
+static void kernel_tables_are_complete(void **state) {
+  (void)state;
+  typedef void Entry(void);
+  static const Kernels *const table[] = {&kernels_cpu_f32, &kernels_cpu_f64, &kernels_cpu_bf16};
+  enum { FIRST = offsetof(Kernels, widen), N_ENTRY = (sizeof(Kernels) - FIRST) / sizeof(Entry *) };
+  for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+    Entry *entry[N_ENTRY];
+    memcpy(entry, (const char *)table[i] + FIRST, sizeof entry);
+    for (int k = 0; k < N_ENTRY; k++)
+      if (!entry[k]) fail_msg("%s: entry %d after widen is missing", table[i]->name, k);
+    if (!table[i]->name || !table[i]->built_for || !table[i]->real_size || !table[i]->act_size || !table[i]->wide)
+      fail_msg("table %zu: what it is is missing", i);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(copies_are_ordered),
@@ -266,6 +282,7 @@ int main(void) {
       cmocka_unit_test(unknown_names_are_refused),
       cmocka_unit_test(bugs_die),
       cmocka_unit_test(device_tells_what_it_is),
+      cmocka_unit_test(kernel_tables_are_complete),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

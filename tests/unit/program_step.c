@@ -232,8 +232,20 @@ static void passes_lie_between(void **state) {
   rig_close(&r);
 }
 
+/* A kind without a row would be called when it is first met. */
+static void every_op_has_a_row(void **state) {
+  (void)state;
+  for (int k = 0; k < N_OP; k++) {
+    const OpDesc *d = &op_desc[k];
+    if (!d->name || !d->run[PASS_FWD]) fail_msg("op kind %d: no row in op_table.c, or no forward pass", k);
+    if (!d->run[PASS_BWD_W] != !d->has_dw) fail_msg("%s: a dW pass and has_dw go together", d->name);
+    if ((d->flags & OPF_SETS_ROWS) && !d->plan_rows) fail_msg("%s: sets rows without plan_rows", d->name);
+  }
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(reads_follow_writes),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_op_has_a_row),
+                                     cmocka_unit_test(reads_follow_writes),
                                      cmocka_unit_test(lifetimes_cover_uses),
                                      cmocka_unit_test(no_two_live_buffers_overlap),
                                      cmocka_unit_test(regions),

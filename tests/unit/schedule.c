@@ -82,6 +82,16 @@ static void every_schedule_ends(void **state) {
   arena_close(&a);
 }
 
+/* A schedule without a row above would be proved nowhere. */
+static void every_schedule_has_a_row(void **state) {
+  (void)state;
+  for (int i = 0; schedule_nth(i); i++) {
+    int k = 0;
+    while (k < N_ROW && strcmp(row[k].name, schedule_nth(i)) != 0) k++;
+    if (k == N_ROW) fail_msg("no row for %s", schedule_nth(i));
+  }
+}
+
 /* 1F1B by hand: a share of (p - 1) / (m + p - 1) is idle, whatever a pass costs. */
 static void bubble_by_hand(void **state) {
   (void)state;
@@ -181,10 +191,8 @@ static void gradients_under_way(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(every_schedule_ends),
-      cmocka_unit_test(bubble_by_hand),
-      cmocka_unit_test(planted_errors_are_found),
-      cmocka_unit_test(gradients_under_way),
+      cmocka_unit_test(every_schedule_ends),      cmocka_unit_test(every_schedule_has_a_row), cmocka_unit_test(bubble_by_hand),
+      cmocka_unit_test(planted_errors_are_found), cmocka_unit_test(gradients_under_way),
   };
   return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }
