@@ -56,7 +56,7 @@ int64_t valid_count(const TokenFile *f, int64_t seq);
 bool valid_fetch(const TokenFile *f, int64_t seq, int64_t i, int32_t *token /* [seq] */, int32_t *label /* [seq] */, Err *e);
 
 /* `etalon data pack IN.txt OUT` writes OUT.bin and OUT.idx (Megatron, u16, a sequence and a mark for each document), under another name
- * until they are complete; existing files are replaced. `etalon data info PATH` prints what token_file_open found. */
+ * until they are complete; ERR_CONFIG where one of them is already there. `etalon data info PATH` prints what token_file_open found. */
 bool data_pack(Arena *a, const char *text, const char *out_prefix, FILE *log, Err *e);
 bool data_info(Arena *a, const char *path, TokenFormat format, FILE *out, Err *e);
 #endif

@@ -9,6 +9,13 @@
 
 enum { CHUNK = 1 << 16 };
 
+/* What was packed before is not lost to a second run of the same line. */
+static bool not_there(const char *prefix, const char *suffix, Arena *a, Err *e) {
+  const char *path = arena_printf(a, "%s%s", prefix, suffix);
+  TRY(path_replaceable(path, e));
+  return access(path, F_OK) != 0 || err_set(e, ERR_CONFIG, "%s: is already there; remove it, or name another", path);
+}
+
 /* A file that gets its name when it is complete. Write errors are kept by stdio and asked for once, at the end. */
 typedef struct OutFile {
   const char *path, *part;
@@ -17,7 +24,6 @@ typedef struct OutFile {
 
 static bool out_open(OutFile *o, Arena *a, const char *prefix, const char *suffix, Err *e) {
   o->path = arena_printf(a, "%s%s", prefix, suffix);
-  TRY(path_replaceable(o->path, e));
   o->part = arena_printf(a, "%s.part", o->path);
   o->file = fopen(o->part, "wb");
   return o->file || err_set(e, ERR_DATA, "%s: cannot be written: %s", o->part, strerror(errno));
@@ -92,7 +98,8 @@ bool data_pack(Arena *a, const char *text, const char *out_prefix, FILE *log, Er
   TokenFile f;
   TRY(token_file_open(&f, a, text, TOK_TEXT, 0, e));
   bool ok = path_apart("etalon data pack", arena_printf(a, "%s.bin", out_prefix), "it", text, e) &&
-            path_apart("etalon data pack", arena_printf(a, "%s.idx", out_prefix), "it", text, e) && pack_open(a, &f, out_prefix, e);
+            path_apart("etalon data pack", arena_printf(a, "%s.idx", out_prefix), "it", text, e) && not_there(out_prefix, ".bin", a, e) &&
+            not_there(out_prefix, ".idx", a, e) && pack_open(a, &f, out_prefix, e);
   if (ok)
     fprintf(log, "%s.bin, %s.idx: %" PRId64 " documents, %" PRId64 " tokens of 2 bytes, vocabulary %d\n", out_prefix, out_prefix,
             f.n_document, f.n_token, BYTE_VOCAB);

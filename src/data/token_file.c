@@ -159,6 +159,8 @@ static bool format_guess(TokenFormat *format, Arena *a, const char *path, Err *e
   if (ends_with(path, ".bin") || ends_with(path, ".idx"))
     return err_set(e, ERR_DATA, "%s: a Megatron data set is two files, and %s is not there; for bare tokens set data.format to u16 or u32",
                    path, access(bin, F_OK) == 0 ? idx : bin);
+  if (access(path, F_OK) != 0)
+    return err_set(e, ERR_DATA, "%s: %s, and there is no data set of that prefix (%s with %s)", path, strerror(errno), bin, idx);
   return err_set(e, ERR_DATA,
                  "%s: cannot tell the format by the name: expected NAME.bin with NAME.idx, or .u16, .u32, .txt; or set data.format to one "
                  "of megatron, u16, u32, text",

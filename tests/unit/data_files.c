@@ -269,6 +269,7 @@ static void odd_files_are_refused(void **state) {
   refused(&b, box_write(&b, "t.txt", "text", 4), TOK_AUTO, 256, "at least 257 (256 bytes and the end of a document), found 256");
   refused(&b, box_write(&b, "t.json", "text", 4), TOK_AUTO, 0, "cannot tell the format");
   refused(&b, box_path(&b, "none.txt"), TOK_AUTO, 0, "No such file");
+  refused(&b, box_path(&b, "none"), TOK_AUTO, 0, "none: No such file or directory, and there is no data set of that prefix");
   const char *dir = box_path(&b, "dir.txt");
   assert_int_equal(mkdir(dir, 0700), 0);
   refused(&b, dir, TOK_AUTO, 0, "is a directory");
@@ -500,7 +501,13 @@ static void pack_fails_without_a_trace(void **state) {
   e = (Err){0};
   assert_false(data_pack(&b.arena, box_path(&b, "none.txt"), box_path(&b, "out"), stdout, &e));
   assert_non_null(strstr(e.text, "none.txt: No such file"));
-  assert_int_equal(mkdir(box_path(&b, "out.idx"), 0700), 0); /* the last step cannot work */
+  box_write(&b, "old.idx", "precious", 8);
+  e = (Err){0};
+  assert_false(data_pack(&b.arena, text, box_path(&b, "old"), stdout, &e));
+  assert_int_equal(e.code, ERR_CONFIG);
+  assert_non_null(strstr(e.text, "old.idx: is already there"));
+  assert_int_equal(access(box_path(&b, "old.bin"), F_OK), -1);
+  assert_int_equal(mkdir(box_path(&b, "out.idx"), 0700), 0);
   e = (Err){0};
   assert_false(data_pack(&b.arena, text, box_path(&b, "out"), stdout, &e));
   assert_non_null(strstr(e.text, "out.idx"));
