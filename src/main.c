@@ -178,6 +178,17 @@ static bool verb_eval(World *w, Arena *a, const Args *args, Err *e) {
   return eval_verb(w, a, &doc->c, args->opt[OPT_RESUME], stdout, e);
 }
 
+/* What `etalon golden` sets otherwise than the file and the command line; the number of steps is asked for. */
+static const char *golden_changes(Arena *a, const Args *args, const Config *c) {
+  ConfigDoc was;
+  Err unheard = {0};
+  const char *const steps[] = {arena_printf(a, "train.train_iters=%lld", (long long)c->train.train_iters)};
+  Sets s = add_sets(a, steps, 1, args);
+  const char *changes =
+      config_read(&was, a, args->pos[0], s.text, s.n, &unheard) ? config_changes(a, config_text(&was, a), c->text, CONFIG_SCOPE_ALL) : "";
+  return changes ? changes : "";
+}
+
 static bool verb_golden(World *w, Arena *a, const Args *args, Err *e) {
   ConfigDoc *doc = ARENA_NEW(a, ConfigDoc, 1);
   int n_step = 5, n;
@@ -188,7 +199,8 @@ static bool verb_golden(World *w, Arena *a, const Args *args, Err *e) {
   if (config_read(doc, a, args->pos[0], s.text, s.n, e) && config_resolve(doc, world_size(w), e) &&
       path_apart("etalon golden", out, "it", args->pos[0], e) && path_apart("etalon golden", out, "--resume", args->opt[OPT_RESUME], e))
     path_apart("etalon golden", out, "data.train", doc->c.data.train, e);
-  return world_agree(w, e) && golden_verb(w, a, &doc->c, args->pos[1], args->opt[OPT_RESUME], stdout, e);
+  TRY(world_agree(w, e));
+  return golden_verb(w, a, &doc->c, args->pos[1], args->opt[OPT_RESUME], golden_changes(a, args, &doc->c), stdout, e);
 }
 
 static bool verb_sample(World *w, Arena *a, const Args *args, Err *e) {
@@ -252,7 +264,7 @@ static bool verb_config(World *w, Arena *a, const Args *args, Err *e) {
 static const Verb verbs[] = {
     {"train", "CONFIG [--set key=value ...] [--resume PATH] [--print-config]", "train a model; start it with mpirun",
      BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_PRINT_CONFIG), 1, 1, true, verb_train},
-    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--simulate [--cost C]] [--print] [--set ...]",
+    {"plan", "CONFIG [--ranks N] [--rank R] [--routing R] [--simulate [--cost C]] [--print] [--print-config] [--set key=value ...]",
      "memory, flops, traffic, time and instructions of a run, without running it",
      BIT(OPT_SET) | BIT(OPT_PRINT) | BIT(OPT_RANKS) | BIT(OPT_RANK) | BIT(OPT_ROUTING) | BIT(OPT_SIMULATE) | BIT(OPT_COST) |
          BIT(OPT_PRINT_CONFIG),
@@ -268,8 +280,10 @@ static const Verb verbs[] = {
     {"golden", "CONFIG OUT.h5 [--steps N] [--resume CKPT] [--set key=value ...]",
      "write reference numbers of this model and data, for `check` and for tests of other trainers",
      BIT(OPT_SET) | BIT(OPT_RESUME) | BIT(OPT_STEPS), 2, 2, true, verb_golden},
-    {"data", "pack TEXT OUT | info PATH [--format F]", "pack text into a Megatron data set, or describe one", BIT(OPT_FORMAT), 1, 3, false,
-     verb_data},
+    {"data", "pack TEXT OUT | info PATH [--format F]",
+     "pack text into a Megatron data set OUT.bin, OUT.idx (documents are what blank lines part; a byte a token, 256 ends a document), or "
+     "describe a data set",
+     BIT(OPT_FORMAT), 1, 3, false, verb_data},
     {"compare", "A B [--tolerance T]",
      "where two runs part: of metrics (JSONL), golden files or checkpoints; exit code 0 equal, 7 different", BIT(OPT_TOLERANCE), 2, 2,
      false, verb_compare},

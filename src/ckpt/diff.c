@@ -11,6 +11,7 @@
 
 #include "ckpt/golden.h"
 #include "ckpt/h5util.h"
+#include "config/config.h"
 
 enum { MAX_DIMS = 4, MAX_SETS = 1 << 20, MAX_LINES = 24, CHUNK = 1 << 18 /* elements */ };
 
@@ -23,6 +24,8 @@ typedef struct Set {
 } Set;
 typedef struct File {
   const char *path;
+  const char *config;         /* of a checkpoint */
+  const GoldenConfig *golden; /* of a golden file */
   hid_t file;
   Set *set;
   int n;
@@ -270,6 +273,7 @@ static bool open_kind(Diff *d, File *f, const char *path, Err *e) {
     Golden *g;
     f->path = path;
     TRY(golden_open(&g, d->a, path, e));
+    f->golden = golden_config(g);
     golden_close(g);
     return true;
   }
@@ -277,16 +281,30 @@ static bool open_kind(Diff *d, File *f, const char *path, Err *e) {
   char *file = ckpt_resolve(d->a, path, e);
   TRY(file && ckpt_trial(file, e) && ckpt_read_meta(d->a, file, &m, &file, e));
   f->path = file;
+  f->config = m.config;
   fprintf(d->out, "%s: step %" PRId64 ", %s\n", file, m.step, m.numerics);
   return true;
+}
+
+/* Numbers of runs that were told otherwise differ: that comes first. */
+static void say_configs(const Diff *d) {
+  const File *f = d->f;
+  if (d->kind == FILE_GOLDEN) {
+    const char *changes = golden_config_changes(f[0].golden, f[1].golden, d->a);
+    if (*changes) fprintf(d->out, "configurations differ: %s\n", changes);
+    return;
+  }
+  const char *changes = config_changes(d->a, f[0].config, f[1].config, CONFIG_SCOPE_TRAINING);
+  if (changes && *changes) fprintf(d->out, "configurations differ; in the second file %s\n", changes);
 }
 
 bool diff_run(Arena *a, FileKind kind, const char *path_a, const char *path_b, double tolerance, FILE *out, Err *e) {
   Diff *d = ARENA_NEW(a, Diff, 1);
   *d = (Diff){.a = a, .kind = kind, .tolerance = tolerance, .out = out, .f = {{.file = -1}, {.file = -1}}};
   h5_silence();
-  bool ok = open_kind(d, &d->f[0], path_a, e) && open_kind(d, &d->f[1], path_b, e) && list_sets(d, &d->f[0], e) &&
-            list_sets(d, &d->f[1], e) && compare_all(d, e);
+  bool ok = open_kind(d, &d->f[0], path_a, e) && open_kind(d, &d->f[1], path_b, e);
+  if (ok) say_configs(d);
+  ok = ok && list_sets(d, &d->f[0], e) && list_sets(d, &d->f[1], e) && compare_all(d, e);
   for (int i = 0; i < 2; i++)
     if (d->f[i].file >= 0) H5Fclose(d->f[i].file);
   return ok;

@@ -36,7 +36,7 @@ typedef struct Golden Golden;
 bool golden_open(Golden **g, Arena *a, const char *path, Err *e);
 void golden_close(Golden *g);
 const GoldenConfig *golden_config(const Golden *g);
-/* "key=value key=value ...": what a file of `etalon golden` was computed with, so that bits can be compared; NULL in the oracle's files. */
+/* "key=value key=value ...": mode, dtype, window and shards that a file of `etalon golden` was computed with, so that bits can be compared; NULL in the oracle's files. */
 const char *golden_numerics(const Golden *g);
 const GoldenTensor *golden_weights(const Golden *g, int *n);   /* [n], by Hugging Face name, linears [out, in] */
 
@@ -51,6 +51,8 @@ bool golden_read_i64(Golden *g, const char *name, int64_t *out, int64_t n, Err *
 bool golden_config_parse(const char *text, GoldenConfig *c, Arena *a, Err *e);
 /* The other way: JSON text with every key. */
 char *golden_config_text(const GoldenConfig *c, Arena *a);
+/* What differs between two: "\"lr\": 0.01 and 0.02, ..."; empty: nothing. */
+char *golden_config_changes(const GoldenConfig *x, const GoldenConfig *y, Arena *a);
 /* The config as "key=value" strings for config_read's `sets`: model, optimizer, batch, sequence, steps; the auxiliary loss over the
  * whole batch, as the oracle has it, and therefore the schedule all_forward. Data, layout and numerics are left to the caller. Returns
  * [*n], in `a`. */

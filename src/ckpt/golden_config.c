@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ckpt/golden.h"
@@ -159,6 +160,16 @@ bool golden_config_parse(const char *text, GoldenConfig *c, Arena *a, Err *e) {
 
 /* ---- as text ------------------------------------------------------------------------------------------------------------------------- */
 
+/* Fewest digits that read back to the same bits. */
+static void put_real(FILE *f, double v) {
+  char s[64];
+  for (int digits = 6; digits <= 17; digits++) {
+    snprintf(s, sizeof s, "%.*g", digits, v);
+    if (strtod(s, NULL) == v) break;
+  }
+  fputs(s, f);
+}
+
 static void put_key(FILE *f, const Key *k, const GoldenConfig *c) {
   const char *at = (const char *)c + k->offset;
   bool zero = k->kind == KEY_INT ? *(const int64_t *)at == 0 : k->kind == KEY_REAL && *(const double *)at == 0;
@@ -168,7 +179,7 @@ static void put_key(FILE *f, const Key *k, const GoldenConfig *c) {
   else if (k->kind == KEY_INT)
     fprintf(f, "%lld", (long long)*(const int64_t *)at);
   else if (k->kind == KEY_REAL)
-    fprintf(f, "%.17g", *(const double *)at);
+    put_real(f, *(const double *)at);
   else if (k->kind == KEY_BOOL)
     fputs(*(const bool *)at ? "true" : "false", f);
   else if (k->kind == KEY_TEXT)
@@ -197,6 +208,24 @@ char *golden_config_text(const GoldenConfig *c, Arena *a) {
   fputc('}', f);
   fclose(f);
   return text;
+}
+
+static const char *key_text(const Key *k, const GoldenConfig *c, Arena *a) {
+  enum { MOST = 1 << 10 };
+  char *text = ARENA_NEW(a, char, MOST);
+  FILE *f = fmemopen(text, MOST - 1, "w");
+  CHECK(f, "fmemopen");
+  put_key(f, k, c);
+  fclose(f);
+  return text;
+}
+char *golden_config_changes(const GoldenConfig *x, const GoldenConfig *y, Arena *a) {
+  char *list = arena_printf(a, "%s", "");
+  for (int i = 0; i < N_KEYS; i++) {
+    const char *p = key_text(&KEYS[i], x, a), *q = key_text(&KEYS[i], y, a);
+    if (strcmp(p, q)) list = arena_printf(a, "%s%s%s and %s", list, *list ? ", " : "", p, q + strlen(KEYS[i].name) + 4);
+  }
+  return list;
 }
 
 /* ---- as settings ----------------------------------------------------------------------------------------------------------------- */

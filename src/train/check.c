@@ -48,10 +48,10 @@ static bool check_sizes(Check *k, Err *e) {
   return true;
 }
 
-enum { N_NUMERICS = 3 };
-/* A file that this program wrote says in which windows and shards sums were made: the same ones give the same bits. Returns their number. */
+enum { N_NUMERICS = 4 };
+/* A file that this program wrote says in which type, windows and shards it was computed: the same ones give the same bits. Returns their number. */
 static int file_sets(Check *k, const char **out, int most, Err *e) {
-  static const char *const known[] = {"numerics.mode=", "numerics.window=", "numerics.shards="};
+  static const char *const known[] = {"numerics.mode=", "numerics.dtype=", "numerics.window=", "numerics.shards="};
   const char *text = golden_numerics(k->golden);
   int n = 0;
   while (text && *text) {
@@ -82,9 +82,8 @@ static bool read_config(Check *k, const char *const *sets, int n_sets, Err *e) {
 }
 
 static bool open_device(Check *k, Err *e) {
-  static const char *const gemm[] = {[GEMM_AUTO] = "auto", [GEMM_ONEDNN] = "onednn", [GEMM_PLAIN] = "plain"};
   const Config *c = &k->doc.c;
-  return device_open(&k->device, c->device.name, gemm[c->device.gemm], (int)c->device.threads,
+  return device_open(&k->device, c->device.name, config_word(c, "device.gemm"), (int)c->device.threads,
                      (uint64_t)c->train.seed + (uint64_t)world_rank(k->world), e);
 }
 

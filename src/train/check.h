@@ -7,7 +7,7 @@
 
 #include "base/arena.h"
 #include "comm/comm.h"
-/* Collective. sets: "a.b=value", on top of the file's config and of fp64, windows of 4 tokens (or those the file names), guard mode. Rank 0
+/* Collective. sets: "a.b=value", on top of the file's config, guard mode, and fp64 with windows of 4 tokens, or the numerics that the file names. Rank 0
  * prints to `out` an error per gradient, then a table. Errors are relative, L2; where the file has zero, zero is wanted. A gradient's error is
  * relative to a thousandth of all gradients' root mean square at least: what is smaller is rounding of zeros. Tolerances: fp64 1e-11 for
  * everything; fp32 2e-5, but 5e-5 for weights, judged as one vector (Adam's first updates are about lr * sign(g)), and 2e-4 for gradient

@@ -87,6 +87,23 @@ static int family_of(const JsonlField *f) {
   return -1;
 }
 
+/* Numbers that say that the runs were told otherwise: they come before what follows from them. */
+static bool is_cause(const Pair *p) {
+  static const char *const cause[] = {"consumed_samples", "tokens", "learning-rate"};
+  for (size_t i = 0; i < sizeof cause / sizeof *cause; i++)
+    if (!strcmp(cause[i], p->a->path)) return true;
+  return false;
+}
+/* Pairs [first, end) of one step: causes, then the others, each in their order. */
+static Pair *causes_first(Arena *a, const Pair *p, int64_t first, int64_t end) {
+  Pair *out = ARENA_NEW(a, Pair, end - first);
+  int64_t n = 0;
+  for (int others = 0; others < 2; others++)
+    for (int64_t i = first; i < end; i++)
+      if (is_cause(&p[i]) != (others == 1)) out[n++] = p[i];
+  return out;
+}
+
 static void note(Found *f, const Family *k, const JsonlField *x) {
   f->n_differ++;
   if (!f->first || (x->order < f->first->order) != k->backward) f->first = x;
@@ -99,27 +116,27 @@ static void print_number(Pair p, FILE *out) {
     fprintf(out, "  %-28s %.9g, %.9g: relative difference %.3g\n", p.a->path, p.a->number, p.b->number, relative(p.a->number, p.b->number));
 }
 
-/* All pairs of the step that pair `from` is of; the error names the most telling one. */
-static bool report_step(const Pair *p, int64_t from, int64_t n, double tolerance, const char *files, FILE *out, Err *e) {
+/* All pairs of one step; the error names the most telling one. */
+static bool report_step(const Pair *p, int64_t n, double tolerance, const char *files, FILE *out, Err *e) {
   Found found[N_FAMILY] = {0};
-  int64_t step = p[from].a->iteration, end = from;
+  int64_t step = p[0].a->iteration, last = 0;
   int lines = 0;
   const Pair *number = NULL;
-  while (from > 0 && p[from - 1].a->iteration == step) from--;
   fprintf(out, "first difference at step %" PRId64 ":\n", step);
-  for (; from < n && p[from].a->iteration == step; from++) {
-    int k = family_of(p[from].a);
+  for (int64_t i = 0; i < n; i++) {
+    int k = family_of(p[i].a);
     if (k >= 0) found[k].n++;
-    if (equal(p[from], tolerance)) continue;
-    end = from;
+    if (equal(p[i], tolerance)) continue;
+    last = i;
     if (k >= 0) {
-      note(&found[k], &families[k], p[from].a);
+      note(&found[k], &families[k], p[i].a);
       continue;
     }
-    if (!number || (!strcmp(p[from].a->path, "lm loss") && !p[from].a->text)) number = &p[from];
-    if (lines++ < MAX_LINES) print_number(p[from], out);
+    bool loss = !strcmp(p[i].a->path, "lm loss") && !p[i].a->text;
+    if (!number || (loss && !is_cause(number))) number = &p[i];
+    if (lines++ < MAX_LINES) print_number(p[i], out);
   }
-  const char *where = number ? number->a->path : p[end].a->path, *what = "";
+  const char *where = number ? number->a->path : p[last].a->path, *what = "";
   for (int k = N_FAMILY - 1; k >= 0; k--)
     if (found[k].first) what = families[k].first, where = found[k].first->path + strlen(families[k].head);
   for (int k = 0; k < N_FAMILY; k++)
@@ -130,6 +147,14 @@ static bool report_step(const Pair *p, int64_t from, int64_t n, double tolerance
     return err_set(e, ERR_MISMATCH, "%s differ at step %" PRId64 ": %s by %.3g%s%s%s%s", files, step, number->a->path,
                    relative(number->a->number, number->b->number), *what ? "; " : "", what, *what ? ": " : "", *what ? where : "");
   return err_set(e, ERR_MISMATCH, "%s differ at step %" PRId64 ": %s%s%s", files, step, what, *what ? ": " : "", where);
+}
+
+/* Of the step that pair `at` is of. */
+static bool report_pair(Arena *a, const Pair *p, int64_t at, int64_t n, double tolerance, const char *files, FILE *out, Err *e) {
+  int64_t first = at, end = at;
+  while (first > 0 && p[first - 1].a->iteration == p[at].a->iteration) first--;
+  while (end < n && p[end].a->iteration == p[at].a->iteration) end++;
+  return report_step(causes_first(a, p, first, end), end - first, tolerance, files, out, e);
 }
 
 static bool compare_metrics(Arena *a, const char *path_a, const char *path_b, double tolerance, FILE *out, Err *e) {
@@ -143,7 +168,7 @@ static bool compare_metrics(Arena *a, const char *path_a, const char *path_b, do
           path_a, x.first, x.last, path_b, y.first, y.last, steps, n);
   if (!n) return err_set(e, ERR_DATA, "%.300s and %.300s have no step in common", path_a, path_b);
   for (int64_t i = 0; i < n; i++)
-    if (!equal(p[i], tolerance)) return report_step(p, i, n, tolerance, arena_printf(a, "%.300s and %.300s", path_a, path_b), out, e);
+    if (!equal(p[i], tolerance)) return report_pair(a, p, i, n, tolerance, arena_printf(a, "%.300s and %.300s", path_a, path_b), out, e);
   fprintf(out, "%s\n", tolerance > 0 ? "all within the tolerance" : "all equal");
   return true;
 }

@@ -48,9 +48,8 @@ static bool expressible(const Config *c, Err *e) {
 
 /* Keys that no family here reads have the oracle's defaults. */
 static GoldenConfig config_of(const Config *c) {
-  static const char *const family[N_FAMILY] = {[FAMILY_LLAMA] = "llama", [FAMILY_MIXTRAL] = "mixtral"};
   const ModelConfig *m = &c->model;
-  GoldenConfig g = {.family = family[m->model_type],
+  GoldenConfig g = {.family = config_word(c, "model.model_type"),
                     .vocab = m->vocab_size,
                     .hidden = m->hidden_size,
                     .layers = m->num_hidden_layers,
@@ -95,9 +94,8 @@ static GoldenConfig config_of(const Config *c) {
 }
 
 static const char *numerics_of(const Config *c, Arena *a) {
-  return arena_printf(a, "numerics.mode=%s numerics.window=%lld numerics.shards=%lld",
-                      c->numerics.mode == NUM_CANONICAL ? "canonical" : "native", (long long)c->numerics.window,
-                      (long long)c->numerics.shards);
+  return arena_printf(a, "numerics.mode=%s numerics.dtype=%s numerics.window=%lld numerics.shards=%lld", config_word(c, "numerics.mode"),
+                      config_word(c, "numerics.dtype"), (long long)c->numerics.window, (long long)c->numerics.shards);
 }
 
 /* ---- numbers out ----------------------------------------------------------------------------------------------------------------- */
@@ -218,17 +216,17 @@ static bool run_step(GoldenRun *g, int64_t step, Err *e) {
   if (step > 1) return true;
   put_losses(g, &r, e);
   put_values(g, e);
-  return put_tensors(g, TENSOR_GRAD, "step1/grads", e) && put_tensors(g, TENSOR_WEIGHT, "after_step1", e);
+  return put_tensors(g, TENSOR_GRAD, "step1/grads", e) && put_tensors(g, TENSOR_MASTER, "after_step1", e);
 }
 
 static bool run_steps(GoldenRun *g, Err *e) {
   int64_t n = g->c->train.train_iters;
   g->ce = ARENA_NEW(g->arena, double, n), g->norm = ARENA_NEW(g->arena, double, n);
-  TRY(put_tensors(g, TENSOR_WEIGHT, "weights", e));
+  TRY(put_tensors(g, TENSOR_MASTER, "weights", e));
   for (int64_t step = 1; step <= n; step++) TRY(run_step(g, step, e));
   golden_put_f64(g->out, "train/ce", 1, &n, g->ce, e);
   golden_put_f64(g->out, "train/grad_norm", 1, &n, g->norm, e);
-  return put_tensors(g, TENSOR_WEIGHT, "after_last", e);
+  return put_tensors(g, TENSOR_MASTER, "after_last", e);
 }
 
 static bool open_all(GoldenRun *g, const char *resume, Log *log, Err *e) {
@@ -248,13 +246,23 @@ static bool open_all(GoldenRun *g, const char *resume, Log *log, Err *e) {
   return true;
 }
 
-bool golden_verb(World *w, Arena *a, const Config *c, const char *path, const char *resume, FILE *out, Err *e) {
+static void say_changes(Log *log, const char *changes) {
+  if (*changes)
+    log_line(log,
+             "note: not as the configuration says: %s. A golden file has one constant learning rate, the auxiliary loss of the whole batch "
+             "and the "
+             "router's own choices; it is in fp64 unless --set numerics.dtype says otherwise",
+             changes);
+}
+
+bool golden_verb(World *w, Arena *a, const Config *c, const char *path, const char *resume, const char *changes, FILE *out, Err *e) {
   GoldenRun *g = ARENA_NEW(a, GoldenRun, 1);
   GoldenConfig config = config_of(c);
   Log log;
   log_open(&log, out, world_rank(w) == 0);
   *g = (GoldenRun){.world = w, .arena = a, .c = c};
   TRY(expressible(c, e));
+  say_changes(&log, changes);
   bool ok = open_all(g, resume, &log, e);
   if (ok) {
     if (golden_create(&g->out, w, a, path, &config, numerics_of(c, a), e))

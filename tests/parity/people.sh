@@ -109,11 +109,16 @@ part_compare() {
   hashed a 1
   hashed b 4 --set layout.tp=2 --set layout.ep=2 --set train.micro_batch_size=1
   hashed c 1 --set moe.routing=balanced
+  hashed f 1 --set optimizer.lr=1e-2 --set optimizer.min_lr=1e-2
   says 0 'all equal' compare a.jsonl b.jsonl
   says 0 '88 data sets, all bits equal' compare a b
   says 7 'first difference at step 1' compare a.jsonl c.jsonl
   says 7 'first in the forward pass: L00.moe.route.idx' compare a.jsonl c.jsonl
   says 7 'first in the backward pass: lm_head.weight' compare a.jsonl c.jsonl
+  # What the runs were told comes before what follows from it.
+  says 7 'differ at step 1: learning-rate by' compare a.jsonl f.jsonl
+  same 'compare: causes first' 'learning-rate' "$(run 1 compare a.jsonl f.jsonl | sed -n '/^first difference/ { n; s/^ *\([^ ]*\) .*/\1/p; }')"
+  says 7 'configurations differ; in the second file optimizer.lr 0.01 (was 0.02), optimizer.min_lr 0.01 (was 0.002)' compare a f
   # One sequence is another one from step 2 on: a hand-made difference in hashes alone.
   sed -E '/"iteration":2,"value/ s/("L00.mid":")./\1x/; /"iteration":2,"value/ s/(sequence_hash":\["[0-9a-f]*","[0-9a-f]*",")./\1x/' b.jsonl >d.jsonl
   says 7 'differ at step 2: first in the forward pass: L00.mid' compare a.jsonl d.jsonl
@@ -238,6 +243,16 @@ part_golden() {
     --set checkpoint.save_final=false --resume a >log || fail 'step 4' "$(cat log)"
   loss=$(sed -nE 's/.*"iteration":4,.*"lm loss":([0-9]\.[0-9]{5}).*/\1/p' next.jsonl)
   says 0 "loss $loss" golden "$config" ./g4.h5 --steps 1 --resume a
+  # Another type: the file says which, check takes it, and the bits are equal. What the configuration says otherwise is told.
+  run 1 golden "$config" ./g6.h5 --steps 3 "${small[@]}" --set numerics.dtype=fp32 --set optimizer.lr=0.03 >log || fail 'golden: fp32' "$(cat log)"
+  for type in fp32 bf16; do
+    run 1 golden "$config" ./g5.h5 --steps 3 "${small[@]}" --set numerics.dtype=$type >log || fail "golden: $type" "$(cat log)"
+    grep -qE "^note: not as the configuration says: moe.aux_scope global \(was sequence\), optimizer.lr_decay_style constant \(was cosine\), schedule.name all_forward" log ||
+      fail "golden: $type: the note" "$(cat log)"
+    run 2 check g5.h5 --set layout.ep=2 >log || fail "check: $type" "$(tail -n 3 log)"
+    same "check: $type: equal bits" 2 "$(grep -cE '^(step1/grads|after_last) +22 .* 0.00e\+00 ' log)"
+    says 7 'configurations differ: "lr": 0.02 and 0.03' compare g5.h5 g6.h5
+  done
   refused 4 'cannot be written' 2 golden "$config" nowhere/x.h5
   refused 2 'one constant learning rate' 1 golden "$config" x.h5 --set optimizer.lr_warmup_iters=2
   if [ -e x.h5 ] || [ -e x.h5.part ]; then fail "golden: something is left behind"; fi
