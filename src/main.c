@@ -307,7 +307,7 @@ static void print_help(const Verb *v) {
     if (v->opts >> o & 1) printf("  %-15s %s\n", opt_table[o].name, opt_table[o].help);
 }
 static void print_version(void) {
-  printf("etalon %s (%s)\ncompiler %s\n", ETALON_VERSION, ETALON_COMMIT, __VERSION__);
+  printf("etalon %s\ncompiler %s\n", version_text(), __VERSION__);
   Device d;
   Err e = {0};
   if (device_open(&d, "cpu", "auto", 1, 0, &e)) {

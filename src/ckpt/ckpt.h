@@ -30,9 +30,19 @@ typedef struct CkptMeta {
   const char *code_version, *isa, *gemm;
 } CkptMeta;
 
+/* Checkpoints of a directory that are not of the history of the state that is saved: they stay; those of steps that a save passes are deleted, so that what is there
+ * up to `latest` is one history; all are deleted. Deleting comes last, when the new checkpoint counts. */
+typedef enum { CKPT_OTHERS_STAY, CKPT_OTHERS_PASSED, CKPT_OTHERS_GO } CkptOthers;
 /* keep_last > 0: of the checkpoints up to this step the latest keep_last stay; 0: all. compress: 0 none, else zlib's level 1 to 9: data sets are then
- * chunked, and rank 0 writes them, some rows at a time. */
-typedef struct CkptPolicy { int keep_last, compress; } CkptPolicy;
+ * chunked, and rank 0 writes them, some rows at a time. own: checkpoints up to this step, and the one that is saved, are no others; -1: none is. */
+typedef struct CkptPolicy { int keep_last, compress; CkptOthers others; int64_t own; } CkptPolicy;
+/* The name of a checkpoint: dir/step_00000100.h5. */
+char *ckpt_path(Arena *a, const char *dir, int64_t step);
+/* Collective. What a run finds in the directory that it is going to save to. from: what it resumes from, or NULL. */
+typedef struct CkptDir { int64_t n, last /* step; -1: none */; bool own /* `from` is there */; } CkptDir;
+CkptDir ckpt_look(World *w, Arena *a, const char *dir, const char *from);
+/* Collective. Makes the directory if need be and leaves it as it was. ERR_CKPT: rank 0 cannot write there, or another rank sees another directory. */
+bool ckpt_try_directory(World *w, Arena *a, const char *dir, Err *e);
 /* Collective. dir/step_00000100.h5; dir is created. ERR_CKPT: what failed and where (space is checked before writing and then reserved); a file of the
  * same name stays as it was. What other saves left behind half-way is deleted. scratch: some 300 bytes per tensor and a few KiB; compressed: 64 MiB on
  * rank 0 more. The tensors' hashes are computed here; those of the sets are not looked at. */
@@ -54,9 +64,9 @@ CkptTask *ckpt_task_begin(World *w, CkptRoom *room, const char *dir, const CkptM
 bool ckpt_task_poll(CkptTask *t, bool wait, Err *e);
 
 /* Collective. Loads the checkpoint `path`, or the newest good one of the directory `path`: what its `latest` names, else the one with the next lower step
- * that is whole (no `latest`: the highest step). note: NULL, or what was passed over and why, one line. ERR_CKPT as ckpt_load; in a directory, for files
+ * that is whole (no `latest`: the highest step). file: the one. note: NULL, or what was passed over and why, one line. ERR_CKPT as ckpt_load; in a directory, for files
  * that are damaged only when all are: a whole file that does not fit the model is not passed over. Strings live in `a`. */
-bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **note, Err *e);
+bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **file, char **note, Err *e);
 /* The same for whoever has to look into the file before it can tell what to load: `read`, collective, is called for one candidate after the other until it is
  * content. file: the one. */
 typedef bool CkptReader(void *ctx, World *w, Arena *a, const char *file, const CkptMeta *m, Err *e);

@@ -101,7 +101,7 @@ static bool list_candidates(Arena *a, const char *path, Candidates *c, Err *e) {
   if (first) c->file[c->n++] = first;
   if (c->directory && !first) c->note = arena_printf(a, "%s", no_latest.text);
   for (int i = 0; i < n; i++)
-    if (!first || step[i] < latest) c->file[c->n++] = arena_printf(a, "%s/step_%08" PRId64 ".h5", path, step[i]);
+    if (!first || step[i] < latest) c->file[c->n++] = ckpt_path(a, path, step[i]);
   return true;
 }
 
@@ -172,7 +172,6 @@ static bool read_sets(void *ctx, World *w, Arena *a, const char *file, const Ckp
   const Sets *s = ctx;
   return ckpt_load(w, a, file, s->set, s->n, e);
 }
-bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **note, Err *e) {
-  char *file;
-  return ckpt_read_newest(w, a, path, m, read_sets, &(Sets){set, n_set}, &file, note, e);
+bool ckpt_load_newest(World *w, Arena *a, const char *path, CkptMeta *m, CkptSet *set, int n_set, char **file, char **note, Err *e) {
+  return ckpt_read_newest(w, a, path, m, read_sets, &(Sets){set, n_set}, file, note, e);
 }

@@ -141,7 +141,7 @@ void save_open(Save *s, World *w, Arena *scratch, const char *dir, const CkptMet
   s->hash = ARENA_NEW(scratch, uint64_t, 2 * s->n_tensor);
   s->offset = s->hash + s->n_tensor;
   s->name = arena_printf(scratch, "step_%08" PRId64 ".h5", m->step);
-  s->path = arena_printf(scratch, "%s/%s", dir, s->name);
+  s->path = ckpt_path(scratch, dir, m->step);
   s->part = arena_printf(scratch, "%s.part", s->path);
   check_cover(s);
 }

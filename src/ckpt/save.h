@@ -30,6 +30,8 @@ bool save_part(Save *s, SavePart part, Err *e);
 /* Collective, after save_part on all ranks. False: some rank failed; the save is over and nothing of it is left. */
 bool save_border(Save *s, SavePart part, Err *e);
 
+/* directory.c. ERR_CKPT. */
+bool save_make_directory(Arena *a, const char *dir, Err *e);
 /* save_file.c: what rank 0 does. */
 bool save_prepare_file(const Save *s, Err *e);
 bool save_finish_file(const Save *s, Err *e);

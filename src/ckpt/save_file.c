@@ -15,22 +15,6 @@
 
 enum { HEADER_BYTES = 1024 /* per tensor, with room to spare */, FILE_BYTES = 1 << 20 };
 
-static bool make_directories(Arena *a, const char *dir, Err *e) {
-  char *path = arena_printf(a, "%s", dir);
-  for (char *p = path + 1;; p++) {
-    if (*p && *p != '/') continue;
-    char was = *p;
-    *p = 0;
-    if (mkdir(path, 0777) != 0 && errno != EEXIST)
-      return err_set(e, ERR_CKPT, "%s: the directory cannot be made: %s", path, strerror(errno));
-    if (!was) break;
-    *p = was;
-  }
-  struct stat st;
-  if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode)) return err_set(e, ERR_CKPT, "%s: not a directory", dir);
-  return true;
-}
-
 /* An upper bound. Deflate makes nothing larger by more than a thousandth and some bytes a chunk; each chunk has an entry in an index. */
 static uint64_t bytes_needed(const Save *s) {
   uint64_t n = FILE_BYTES + (s->meta.config ? strlen(s->meta.config) : 0);
@@ -97,7 +81,7 @@ static uint64_t data_end(const Save *s) {
  * file's size is not known before it is written. */
 bool save_prepare_file(const Save *s, Err *e) {
   if (fault_fails(s->fault, FAULT_CKPT_RESERVE, NULL)) return err_set(e, ERR_CKPT, "%s: space cannot be reserved: a test said so", s->part);
-  TRY(make_directories(s->scratch, s->dir, e));
+  TRY(save_make_directory(s->scratch, s->dir, e));
   TRY(check_space(s, e));
   TRY(reserve_space(s, O_CREAT | O_TRUNC, bytes_needed(s), e));
   if (fault_fails(s->fault, FAULT_CKPT_STRUCTURE, NULL)) return err_set(e, ERR_CKPT, "%s: cannot be created: a test said so", s->part);
@@ -155,7 +139,16 @@ static bool is_leftover(const char *name) {
   return ckpt_parse_name(file, &step);
 }
 
-/* Steps after this one stay: they belong to a run that went further before this one was resumed. */
+/* Not of the history of the state that was saved: of a run before this one, or of steps that this one went back from. */
+static bool goes(const Save *s, int64_t step) {
+  if (step <= s->policy.own || step == s->meta.step) return false;
+  return s->policy.others == CKPT_OTHERS_GO || (s->policy.others == CKPT_OTHERS_PASSED && step < s->meta.step);
+}
+
+static bool delete_checkpoint(const Save *s, int64_t step, const char *what, Err *e) {
+  return delete_file(s, arena_printf(s->scratch, "step_%08" PRId64 ".h5", step), what, e);
+}
+
 static bool delete_older(const Save *s, Err *e) {
   DIR *d = opendir(s->dir);
   if (!d) return err_set(e, ERR_CKPT, "%s: %s", s->dir, strerror(errno));
@@ -167,13 +160,14 @@ static bool delete_older(const Save *s, Err *e) {
   for (struct dirent *f; ok && n < n_file && (f = readdir(d));) {
     if (is_leftover(f->d_name))
       ok = delete_file(s, f->d_name, "what is left of a save that did not end", e);
+    else if (ckpt_parse_name(f->d_name, &step[n]) && goes(s, step[n]))
+      ok = delete_checkpoint(s, step[n], "a checkpoint that is not of this run", e);
     else if (ckpt_parse_name(f->d_name, &step[n]) && step[n] <= s->meta.step)
       n++;
   }
   closedir(d);
   qsort(step, (size_t)n, sizeof *step, step_descending);
-  for (int i = keep > 0 ? keep : n; i < n && ok; i++)
-    ok = delete_file(s, arena_printf(s->scratch, "step_%08" PRId64 ".h5", step[i]), "an older checkpoint", e);
+  for (int i = keep > 0 ? keep : n; i < n && ok; i++) ok = delete_checkpoint(s, step[i], "an older checkpoint", e);
   return ok;
 }
 

@@ -68,7 +68,7 @@ struct Walk {
   Err *e;
   void (*each)(Walk *k, hid_t d, const char *link, const CkptTensor *t);
   void *buf;
-  int64_t n_tensor, n_bad, n_byte;
+  int64_t n_tensor, n_link /* of those: of data that is counted elsewhere */, n_bad, n_byte;
   bool broken;
 };
 
@@ -76,6 +76,13 @@ static herr_t walk_stop(Walk *k, const char *link) {
   h5_fail(k->e, k->path, "/%s cannot be read", link);
   k->broken = true;
   return 1;
+}
+
+/* Masters that are the weights themselves are links to them. */
+static bool is_second(hid_t object, const char *link) {
+  static const char first[] = "weights/";
+  H5O_info_t info;
+  return strncmp(link, first, strlen(first)) != 0 && H5Oget_info(object, &info) >= 0 && info.rc > 1;
 }
 
 static herr_t walk_link(hid_t file, const char *link, const H5L_info_t *info, void *ctx) {
@@ -87,8 +94,9 @@ static herr_t walk_link(hid_t file, const char *link, const H5L_info_t *info, vo
   herr_t r = 0;
   if (H5Iget_type(object) == H5I_DATASET) {
     if (tensor_describe(object, &t)) {
-      k->n_tensor++;
-      k->n_byte += t.rows * (int64_t)tensor_row_bytes(&t);
+      bool again = is_second(object, link);
+      k->n_tensor++, k->n_link += again;
+      k->n_byte += again ? 0 : t.rows * (int64_t)tensor_row_bytes(&t);
       k->each(k, object, link, &t);
     } else {
       r = walk_stop(k, link);
@@ -106,6 +114,11 @@ static bool walk_tensors(Walk *k, hid_t file, int64_t n_stored) {
   if (k->n_tensor != n_stored)
     return err_set(k->e, ERR_CKPT, "%s: %" PRId64 " tensors are there, %" PRId64 " were saved", k->path, k->n_tensor, n_stored);
   return true;
+}
+
+static char *size_text(const Walk *k) {
+  const char *links = k->n_link ? arena_printf(k->a, " (%" PRId64 " of them links to weights)", k->n_link) : "";
+  return arena_printf(k->a, "%" PRId64 " tensors%s, %" PRId64 " bytes", k->n_tensor, links, k->n_byte);
 }
 
 static void each_print(Walk *k, hid_t d, const char *link, const CkptTensor *t) {
@@ -141,7 +154,7 @@ bool ckpt_show(Arena *a, const char *path, FILE *out, Err *e) {
   if (h < 0) return false;
   Walk k = {.a = a, .path = file, .out = out, .e = e, .each = each_print};
   bool ok = meta_read(h, file, a, &m, &n_stored, e) && walk_tensors(&k, h, n_stored);
-  if (ok) fprintf(out, "%" PRId64 " tensors, %" PRId64 " bytes\n--- config\n%s", k.n_tensor, k.n_byte, m.config);
+  if (ok) fprintf(out, "%s\n--- config\n%s", size_text(&k), m.config);
   H5Fclose(h);
   arena_release(a, mark);
   return ok;
@@ -170,7 +183,7 @@ bool ckpt_verify(Arena *a, const char *path, FILE *out, Err *e) {
   if (h < 0) return false;
   Walk k = {.a = a, .path = file, .out = out, .e = e, .each = each_verify, .buf = arena_alloc(a, CKPT_CHUNK_BYTES, 1)};
   bool ok = meta_read(h, file, a, &m, &n_stored, e) && walk_tensors(&k, h, n_stored) && k.n_bad == 0;
-  if (ok) fprintf(out, "%s: %" PRId64 " tensors, %" PRId64 " bytes: all hashes right\n", file, k.n_tensor, k.n_byte);
+  if (ok) fprintf(out, "%s: %s: all hashes right\n", file, size_text(&k));
   H5Fclose(h);
   arena_release(a, mark);
   return ok;

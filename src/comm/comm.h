@@ -29,7 +29,7 @@ Pulse *world_pulse(World *w);                        /* where this rank says wha
 Fault *world_fault(World *w);                        /* armed by world_open from the environment (base/fault.h) */
 /* The lowest failing rank's error becomes everybody's. Returns e->code == ERR_NONE. */
 bool world_agree(World *w, Err *e);
-/* Prints the agreed error once (rank 0: `error: text`; ERR_RESUME: the text alone), finalises, returns the exit code. w NULL: MPI never started. */
+/* Prints the agreed error once (rank 0: `error: text`; ERR_RESUME: the text alone, to standard output), finalises, returns the exit code. w NULL: MPI never started. */
 int  world_close(World *w, const Err *e);
 /* Where messages are cut; 1 GiB unless a test lowers it. The same on all ranks. Not collective. */
 void world_set_max_message(World *w, size_t bytes);

@@ -148,8 +148,16 @@ bool world_agree(World *w, Err *e) {
   return e->code == ERR_NONE;
 }
 
+/* A stop on request is no error: it is said where the log is, so that launchers keep it behind the log's last line. */
+static void say_end(const Err *e) {
+  if (e->code != ERR_RESUME)
+    fprintf(stderr, "error: %s\n", e->text);
+  else if (printf("%s\n", e->text) < 0 || fflush(stdout) != 0)
+    fprintf(stderr, "%s\n", e->text);
+}
+
 int world_close(World *w, const Err *e) {
-  if (e->code != ERR_NONE && e->text[0] && (!w || w->rank == 0)) fprintf(stderr, "%s%s\n", e->code == ERR_RESUME ? "" : "error: ", e->text);
+  if (e->code != ERR_NONE && e->text[0] && (!w || w->rank == 0)) say_end(e);
   fflush(NULL);
   if (!w) return (int)e->code;
   world_forget_mesh(w);

@@ -46,7 +46,7 @@ typedef struct Config {
   struct { ScheduleKind name; } schedule;
   struct { int64_t device_limit, host_limit; bool guard; } memory;   /* bytes; 0: no limit */
   struct { char *name; int64_t threads; GemmProvider gemm; } device;
-  struct { char *dir; int64_t save_interval /* 0: at the end only */, keep_last /* 0: all */; bool save_final, async; int64_t compress /* 0: no; zlib's level */; } checkpoint;
+  struct { char *dir; int64_t save_interval /* 0: at the end only */, keep_last /* 0: all */; bool save_final, overwrite, async; int64_t compress /* 0: no; zlib's level */; } checkpoint;
   struct { int64_t interval, hash_interval; bool hash_values; char *metrics, *tensorboard; int64_t router_interval; } log;    /* metrics: JSONL path; empty: none */
   const char *text;     /* all of it as written, before config_resolve derived values: what a checkpoint keeps; NULL before that */
 } Config;

@@ -182,6 +182,7 @@ static const ConfigKey table[] = {
     INT(checkpoint, save_interval, 0, MAX_STEPS, "0", "steps between checkpoints; 0: at the end only"),
     INT(checkpoint, keep_last, 0, MAX_I32, "0", "checkpoints kept, the newest; 0: all"),
     BOOL(checkpoint, save_final, "true", "save after the last step"),
+    BOOL(checkpoint, overwrite, "false", "at a run's first save delete the checkpoints in dir that it does not go on from; false: they refuse a run that resumes from none of them, and those of later steps than it resumes from go as it passes them"),
     BOOL(checkpoint, async, "false", "write from a copy in host memory while training goes on"),
     INT(checkpoint, compress, 0, 9, "0", "zlib's level; 0: not compressed. Compressed checkpoints are written by one rank"),
 
@@ -190,7 +191,7 @@ static const ConfigKey table[] = {
     BOOL(log, hash_values, "false", "at those steps log.metrics also has hashes of every value of the forward pass, and of every sequence: slow"),
     INT(log, router_interval, 0, MAX_STEPS, "0", "steps between statistics of every layer's router (rows per expert, entropy, largest violation); 0: none"),
     TEXT(log, tensorboard, "", "directory for TensorBoard's event files; empty: none"),
-    TEXT(log, metrics, "", "file of one JSON object per step; empty: none"),
+    TEXT(log, metrics, "", "file that one JSON object per step is appended to, and one where a run begins: what stood there of its steps counts no more; empty: none"),
 };
 /* clang-format on */
 

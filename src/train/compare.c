@@ -161,6 +161,7 @@ static bool compare_metrics(Arena *a, const char *path_a, const char *path_b, do
   Jsonl x, y;
   int64_t n, steps;
   TRY(jsonl_read(&x, a, path_a, e) && jsonl_read(&y, a, path_b, e));
+  jsonl_say_left(&x, out), jsonl_say_left(&y, out);
   Pair *p = pairs_of(a, &x, &y, tolerance, &n, &steps);
   fprintf(out,
           "%s: steps %" PRId64 " to %" PRId64 "\n%s: steps %" PRId64 " to %" PRId64 "\n%" PRId64 " steps and %" PRId64

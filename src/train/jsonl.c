@@ -17,6 +17,7 @@ typedef struct Reader {
   const char **name; /* [NAME_SLOTS] paths seen, open addressing */
   int n_name;
   int64_t iteration;
+  Err torn; /* of a line that is none: forgiven where a run begins next, or nothing does */
 } Reader;
 
 /* ---- a file's bytes -------------------------------------------------------------------------------------------------------------- */
@@ -84,17 +85,46 @@ static bool add_value(Reader *r, const char *path, const json_t *v) {
 }
 
 /* ---- lines ----------------------------------------------------------------------------------------------------------------------- */
-static bool read_line(Reader *r, const char *text, size_t n, int64_t line, bool last, Err *e) {
+/* A run begins at `first`: it goes on from what was before. */
+static void begin_run(Reader *r, int64_t first) {
+  Jsonl *j = r->j;
+  int64_t n = 0;
+  for (int64_t i = 0; i < j->n; i++) {
+    int64_t it = j->field[i].iteration;
+    if (it < first) {
+      j->field[n++] = j->field[i];
+      continue;
+    }
+    if (!j->left_to || it < j->left_from) j->left_from = it;
+    if (it > j->left_to) j->left_to = it;
+  }
+  j->n = n;
+  j->n_run++;
+}
+
+static bool read_object(Reader *r, const json_t *v) {
+  const json_t *it = json_object_get(v, "iteration"), *event = json_object_get(v, "event"), *first = json_object_get(v, "first_iteration");
+  if (json_is_integer(first) && json_is_string(event) && !strcmp(json_string_value(event), "run")) {
+    begin_run(r, (int64_t)json_integer_value(first));
+    r->torn.code = ERR_NONE;
+    return true;
+  }
+  r->iteration = json_is_integer(it) ? (int64_t)json_integer_value(it) : 0;
+  return !json_is_integer(it) || add_value(r, "", v);
+}
+
+static bool read_line(Reader *r, const char *text, size_t n, int64_t line, Err *e) {
   json_error_t why;
   if (strspn(text, " \t\r") >= n) return true;
   json_t *v = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-  if (!v && last) return true;
-  if (!v) return err_set(e, ERR_DATA, "%s:%lld: not a line of JSON: %s", r->j->file, (long long)line, why.text);
-  const json_t *it = json_object_get(v, "iteration");
-  r->iteration = json_is_integer(it) ? (int64_t)json_integer_value(it) : 0;
-  bool ok = !json_is_integer(it) || add_value(r, "", v);
-  json_decref(v);
-  return ok || err_set(e, ERR_DATA, "%s:%lld: a name is longer than %d bytes", r->j->file, (long long)line, PATH_TEXT);
+  if (v) {
+    bool ok = read_object(r, v);
+    json_decref(v);
+    if (!ok) return err_set(e, ERR_DATA, "%s:%lld: a name is longer than %d bytes", r->j->file, (long long)line, PATH_TEXT);
+  }
+  if (r->torn.code != ERR_NONE) return err_set(e, r->torn.code, "%s", r->torn.text);
+  if (!v) err_set(&r->torn, ERR_DATA, "%s:%lld: not a line of JSON: %s", r->j->file, (long long)line, why.text);
+  return true;
 }
 
 static int by_step_and_path(const void *a, const void *b) {
@@ -125,13 +155,21 @@ bool jsonl_read(Jsonl *j, Arena *a, const char *file, Err *e) {
   for (size_t at = 0; at < n; line++) {
     const char *end = memchr(text + at, '\n', n - at);
     size_t length = end ? (size_t)(end - text) - at : n - at;
-    TRY(read_line(&r, text + at, length, line, !end, e));
+    TRY(read_line(&r, text + at, length, line, e));
     at += length + 1;
+    if (end && at == n && r.torn.code != ERR_NONE) return err_set(e, r.torn.code, "%s", r.torn.text);
   }
+  if (!j->n && j->n_run) return err_set(e, ERR_DATA, "%s: the run in it has not logged a step", file);
   if (!j->n) return err_set(e, ERR_DATA, "%s: no line with an iteration: not a file of log.metrics", file);
   sort_fields(j);
   j->first = j->field[0].iteration, j->last = j->field[j->n - 1].iteration;
   return true;
+}
+
+void jsonl_say_left(const Jsonl *j, FILE *out) {
+  if (j->left_to)
+    fprintf(out, "%s: %lld runs; steps %lld to %lld of earlier ones are left out: a later one began before them\n", j->file,
+            (long long)j->n_run, (long long)j->left_from, (long long)j->left_to);
 }
 
 int64_t jsonl_series(const Jsonl *j, Arena *a, const char *path, JsonlPoint **out) {

@@ -31,6 +31,7 @@ typedef struct Trainer {
   uint64_t hash[N_TENSOR_VIEW];
   int64_t hash_step;
   int64_t step, consumed;
+  StateFrom from;      /* of a run that resumes */
   bool trained;        /* a step was run: there are gradients */
   const char *stopped; /* NULL, or why: somebody asked for it */
 } Trainer;
@@ -178,19 +179,29 @@ static void say_hello(const Trainer *t, Log *log) {
            (long long)t->sampler.n_sample);
 }
 
+static bool load(Trainer *t, const char *path, Err *e) {
+  TRY(state_load(t->s.x, &t->s.job, t->world, path, &t->from, &t->log, e));
+  t->step = t->from.step, t->consumed = t->from.consumed;
+  if (t->step >= t->c->train.train_iters)
+    log_line(&t->log, "nothing left to train: train.train_iters is %lld", (long long)t->c->train.train_iters);
+  return true;
+}
+
 static bool run(Trainer *t, const char *resume, Err *e) {
   TRY(watchdog_open(&t->watchdog, t->world, t->arena, t->c->train.hang_seconds, e));
+  TRY(saver_look(&t->saver, t->world, t->arena, t->c, resume, &t->log, e));
   TRY(trainer_open(t, e));
   say_hello(t, &t->log);
   pulse_doing(world_pulse(t->world), resume ? "loading a checkpoint" : "making initial weights");
   if (resume)
-    TRY(state_load(t->s.x, &t->s.job, t->world, resume, &t->step, &t->consumed, &t->log, e));
+    TRY(load(t, resume, e));
   else
     state_init(t->s.x, &t->s.job);
   stop_open(&t->stop, t->c->train.stop_file, t->c->train.max_minutes);
+  TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, &t->metrics, t->step, &t->log, e));
   TRY(metrics_open(&t->metrics, &t->log, &t->s.job, t->world, t->step, e));
   TRY(watch_open(&t->watch, &t->s, &t->metrics, &t->log, t->step, e));
-  TRY(saver_open(&t->saver, t->world, t->s.x, &t->s.job, &t->metrics, resume ? t->step : -1, e));
+  metrics_begin(&t->metrics, &t->from);
   if (t->step >= t->c->train.train_iters && t->has_valid) TRY(evaluate(t, e)); /* its last evaluation may have been given up */
   TRY(train_loop(t, e));
   log_hash(t);

@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text.h"
 #include "base/timer.h"
 #include "gemm.h"
 #include "train/lr.h"
+#include "train/version.h"
 
 /* FLOP/s of one square product of the job's type, repeated for about `seconds` on this rank's thread while all ranks do the same. */
 static double gemm_peak(const Job *j, double seconds) {
@@ -48,6 +50,24 @@ static double world_flops(const Job *j, World *w) {
   return (double)mflops * 1e6;
 }
 
+/* Does a line have no end? A run that was killed in the middle of one leaves it so. */
+static bool is_torn(const char *path) {
+  struct stat st;
+  if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0) return false;
+  FILE *f = fopen(path, "rb");
+  bool torn = f && fseek(f, -1, SEEK_END) == 0 && fgetc(f) != '\n';
+  if (f) fclose(f);
+  return torn;
+}
+
+static FILE *json_open(const char *path, Err *e) {
+  bool torn = is_torn(path);
+  FILE *f = fopen(path, "a");
+  if (!f) err_set(e, ERR_CONFIG, "log.metrics: cannot write \"%s\": %m; give a path whose directory exists", path);
+  if (f && torn) fputc('\n', f);
+  return f;
+}
+
 bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it, Err *e) {
   *m = (Metrics){.log = log,
                  .job = j,
@@ -57,10 +77,7 @@ bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it
                  .first_it = first_it,
                  .last_it = first_it};
   const char *path = j->c->log.metrics;
-  if (log->speaks && path && *path) {
-    m->json = fopen(path, "a");
-    if (!m->json) err_set(e, ERR_CONFIG, "log.metrics: cannot write \"%s\": %m; give a path whose directory exists", path);
-  }
+  if (log->speaks && path && *path) m->json = json_open(path, e);
   if (log->speaks) tensorboard_open(&m->tb, j->arena, j->c->log.tensorboard, e);
   TRY(world_agree(w, e));
   m->start = m->last = timer_now();
@@ -159,6 +176,24 @@ static void put_step(Metrics *m, const StepResult *r, const RouterStats *s, int6
   metrics_line_end(m);
 }
 
+static void put_text(Metrics *m, const char *name, const char *text) {
+  fprintf(m->json, ",\"%s\":\"", name);
+  text_json(m->json, text);
+  fputc('"', m->json);
+}
+
+void metrics_begin(Metrics *m, const StateFrom *from) {
+  if (!m->json) return;
+  ArenaMark mark = arena_mark(m->job->arena);
+  fprintf(m->json, "{\"event\":\"run\",\"first_iteration\":%lld,\"ranks\":%d", (long long)from->step + 1, m->job->mesh.world);
+  put_text(m, "code", version_text());
+  put_text(m, "numerics", state_numerics(m->job, m->job->arena));
+  if (*from->file) put_text(m, "resumed_from", from->file), put_text(m, "changes", from->changes);
+  fprintf(m->json, ",\"time\":%.3f}\n", timer_unix());
+  metrics_line_end(m);
+  arena_release(m->job->arena, mark);
+}
+
 static char *time_left(Arena *a, double seconds) {
   long s = (long)(seconds + 0.5);
   return s >= 3600 ? arena_printf(a, "%ldh%02ldm", s / 3600, s / 60 % 60) : arena_printf(a, "%ldm%02lds", s / 60, s % 60);
@@ -201,17 +236,20 @@ void metrics_eval(Metrics *m, int64_t it, double loss, int64_t n_token) {
 
 void metrics_hash(Metrics *m, int64_t it, uint64_t weight, const uint64_t *grad, uint64_t moment1, uint64_t moment2,
                   const uint64_t *master) {
-  char text[32] = "", json[48] = "", gradients[24] = "none";
-  if (grad) snprintf(gradients, sizeof gradients, "%016llx", (unsigned long long)*grad);
+  char text[32] = "", json[2][48] = {"", ""}, gradients[24] = "none";
+  if (grad) {
+    snprintf(gradients, sizeof gradients, "%016llx", (unsigned long long)*grad);
+    snprintf(json[0], sizeof json[0], ",\"gradients\":\"%s\"", gradients);
+  }
   if (master) {
     snprintf(text, sizeof text, " masters %016llx", (unsigned long long)*master);
-    snprintf(json, sizeof json, ",\"masters\":\"%016llx\"", (unsigned long long)*master);
+    snprintf(json[1], sizeof json[1], ",\"masters\":\"%016llx\"", (unsigned long long)*master);
   }
   log_line(m->log, "step %lld | hash weights %016llx gradients %s moments %016llx %016llx%s", (long long)it, (unsigned long long)weight,
            gradients, (unsigned long long)moment1, (unsigned long long)moment2, text);
   if (!m->json) return;
-  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\",\"gradients\":\"%s\",\"m\":\"%016llx\",\"v\":\"%016llx\"%s}}\n",
-          (long long)it, (unsigned long long)weight, gradients, (unsigned long long)moment1, (unsigned long long)moment2, json);
+  fprintf(m->json, "{\"iteration\":%lld,\"hash\":{\"weights\":\"%016llx\"%s,\"m\":\"%016llx\",\"v\":\"%016llx\"%s}}\n", (long long)it,
+          (unsigned long long)weight, json[0], (unsigned long long)moment1, (unsigned long long)moment2, json[1]);
   metrics_line_end(m);
 }
 

@@ -2,7 +2,7 @@
 #ifndef ETALON_METRICS_H
 #define ETALON_METRICS_H
 #include "base/log.h"
-#include "train/job.h"
+#include "train/state.h"
 #include "train/tensorboard.h"
 
 typedef struct Metrics {
@@ -15,8 +15,10 @@ typedef struct Metrics {
   double pass_seconds;              /* in forward and backward since `last` */
 } Metrics;
 
-/* Opens the JSONL file (appends) and TensorBoard's; ERR_CONFIG when it can't. Collective: measures the GEMM peak of all ranks at once. */
+/* Opens the JSONL file (appends, after a newline where a run broke off in a line) and TensorBoard's; ERR_CONFIG when it can't. Collective: measures the GEMM peak of all ranks at once. */
 bool metrics_open(Metrics *m, Log *log, const Job *j, World *w, int64_t first_it, Err *e);
+/* Before the first line: where this run begins, for readers of a file that holds several. from: step 0 and no file where it does not resume. */
+void metrics_begin(Metrics *m, const StateFrom *from);
 void metrics_close(Metrics *m);
 /* After each line written to m->json. A file that cannot be written (a full disk) is said once and closed: m->json is NULL then, and the run goes on. */
 void metrics_line_end(Metrics *m);

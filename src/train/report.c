@@ -263,6 +263,7 @@ bool report_run(Arena *a, const char *metrics, const char *html, FILE *out, Err 
   Jsonl j;
   TRY(path_apart("etalon report", html, "it", metrics, e));
   TRY(jsonl_read(&j, a, metrics, e));
+  jsonl_say_left(&j, out);
   Report r = {.a = a, .j = &j, .f = fopen(html, "wb")};
   if (!r.f) return err_set(e, ERR_CONFIG, "%s: cannot be written: %s", html, strerror(errno));
   find_saved(&r);

@@ -35,15 +35,24 @@ static RoutingHeader header_of(const Config *c, uint32_t *layer) {
   return h;
 }
 
-/* Is what stands at the beginning of f this header with these layers? */
-static bool header_matches(FILE *f, const RoutingHeader *h, const uint32_t *layer, Arena *a) {
+static const char *add_difference(Arena *a, const char *list, const char *key, uint64_t found, uint64_t here) {
+  if (found == here) return list;
+  return arena_printf(a, "%s%s%s %llu (here %llu)", list, *list ? ", " : "", key, (unsigned long long)found, (unsigned long long)here);
+}
+
+/* What the trace in f was recorded with that this run has otherwise: empty, if nothing; NULL: it is no trace that this version reads. */
+static const char *header_differs(FILE *f, const RoutingHeader *h, const uint32_t *layer, Arena *a) {
   RoutingHeader found;
-  ArenaMark mark = arena_mark(a);
+  if (fread(&found, sizeof found, 1, f) != 1 || memcmp(found.magic, h->magic, sizeof magic) || found.version != h->version) return NULL;
+  const char *list = add_difference(a, "", "train.global_batch_size", found.n_seq, h->n_seq);
+  list = add_difference(a, list, "data.seq_length", found.seq_length, h->seq_length);
+  list = add_difference(a, list, "model.num_local_experts", found.n_expert, h->n_expert);
+  list = add_difference(a, list, "model.num_experts_per_tok", found.top_k, h->top_k);
+  if (found.n_layer != h->n_layer) return add_difference(a, list, "the number of MoE layers", found.n_layer, h->n_layer);
   uint32_t *l = ARENA_NEW(a, uint32_t, h->n_layer + 1);
-  bool same = fread(&found, sizeof found, 1, f) == 1 && !memcmp(&found, h, sizeof found) &&
-              fread(l, sizeof *l, h->n_layer, f) == h->n_layer && !memcmp(l, layer, h->n_layer * sizeof *l);
-  arena_release(a, mark);
-  return same;
+  if (fread(l, sizeof *l, h->n_layer, f) != h->n_layer) return NULL;
+  bool same = !memcmp(l, layer, h->n_layer * sizeof *l);
+  return same ? list : arena_printf(a, "%s%sother layers are MoE layers", list, *list ? ", " : "");
 }
 
 /* Number of whole records in f, and the step of the first. */
@@ -67,9 +76,10 @@ static bool write_header(RouteRecorder *r, const uint32_t *layer) {
 /* Records after step `done` are those of a run that this one leaves behind. */
 static bool continue_file(RouteRecorder *r, Arena *a, const uint32_t *layer, int64_t done, Err *e) {
   int64_t first = 0;
-  if (!header_matches(r->f, &r->head, layer, a))
-    return err_set(e, ERR_CONFIG, "moe.record: \"%s\" is there and is no routing trace of this model and batch; name another file",
-                   r->path);
+  const char *differs = header_differs(r->f, &r->head, layer, a);
+  if (!differs || *differs)
+    return err_set(e, ERR_CONFIG, "moe.record: \"%s\" is there and is %s%s; name another file", r->path,
+                   differs ? "a routing trace with " : "no routing trace", differs ? differs : "");
   int64_t n = count_records(r->f, &r->head, &first), keep = n ? done - first + 1 : 0;
   keep = keep < 0 ? 0 : keep < n ? keep : n;
   int64_t bytes = header_bytes(&r->head) + keep * record_bytes(&r->head);
@@ -140,16 +150,21 @@ void record_close(RouteRecorder *r) {
 /* ---- replaying ------------------------------------------------------------------------------------------------------------------- */
 static bool refuse(RouteReplay *r, Err *e, const char *why) { return err_set(e, ERR_DATA, "moe.replay: \"%s\": %s", r->path, why); }
 
-bool replay_open(RouteReplay *r, Setup *s, Err *e) {
+bool replay_open(RouteReplay *r, Setup *s, int64_t done, Err *e) {
   Arena *a = s->arena;
+  int64_t last = s->c->train.train_iters;
   uint32_t *layer = ARENA_NEW(a, uint32_t, s->c->model.num_hidden_layers);
   *r = (RouteReplay){.path = s->c->moe.replay, .head = header_of(s->c, layer), .f = fopen(s->c->moe.replay, "rb")};
   if (!r->f) return refuse(r, e, strerror(errno));
-  if (!header_matches(r->f, &r->head, layer, a))
-    return refuse(r, e,
-                  "no routing trace (moe.record) of a model with these layers and experts, train.global_batch_size and data.seq_length");
+  const char *differs = header_differs(r->f, &r->head, layer, a);
+  if (!differs) return refuse(r, e, "no routing trace (moe.record)");
+  if (*differs) return refuse(r, e, arena_printf(a, "a routing trace with %s", differs));
   r->n_step = count_records(r->f, &r->head, &r->first);
   if (!r->n_step) return refuse(r, e, "a routing trace without a step");
+  if (done < last && (done + 1 < r->first || last >= r->first + r->n_step))
+    return refuse(r, e,
+                  arena_printf(a, "has steps %lld to %lld, this run needs %lld to %lld (train.train_iters)", (long long)r->first,
+                               (long long)(r->first + r->n_step - 1), (long long)done + 1, (long long)last));
   r->id = ARENA_NEW(a, uint16_t, record_bytes(&r->head));
   r->layer = ARENA_NEW(a, const uint16_t *, s->c->model.num_hidden_layers);
   for (uint32_t k = 0; k < r->head.n_layer; k++) r->layer[layer[k]] = r->id + k * (n_id(&r->head) / r->head.n_layer);

@@ -39,8 +39,8 @@ typedef struct RouteReplay {
   const uint16_t **layer;              /* [num_hidden_layers] what exec_set_replay takes; NULL for dense layers */
 } RouteReplay;
 
-/* Not collective: every rank reads. ERR_DATA: no trace, damaged, or of another model or batch. */
-bool replay_open(RouteReplay *r, Setup *s, Err *e);
+/* Not collective: every rank reads. done: steps before this run. ERR_DATA: no trace, damaged, of another model or batch, or without a step that is to come. */
+bool replay_open(RouteReplay *r, Setup *s, int64_t done, Err *e);
 /* The choices of step `it`. ERR_DATA: not in the file, ids that are no experts or come twice. Not collective. */
 bool replay_read(RouteReplay *r, int64_t it, Err *e);
 void replay_close(RouteReplay *r);

@@ -173,12 +173,25 @@ static const struct {
 } saved[] = {{"weights", TENSOR_WEIGHT}, {"masters", TENSOR_MASTER}, {"moments/m", TENSOR_M}, {"moments/v", TENSOR_V}};
 _Static_assert(N_SAVED == sizeof saved / sizeof *saved, "every saved view has a place");
 
-static CkptTensor *tensors(const Job *j, Arena *a, TensorView v) {
+static bool is_copied(const Job *j, int k) { return saved[k].view != TENSOR_MASTER || state_has_masters(j); }
+static DType saved_type(const Job *j, int k, ParamGroupId g) {
+  return saved[k].view == TENSOR_WEIGHT ? job_weight(j->c, g) : job_real(j->c);
+}
+
+size_t state_saved_bytes(const Job *j, ParamGroupId g, int *n_set) {
+  size_t bytes = 0;
+  *n_set = 0;
+  for (int k = 0; k < N_SAVED; k++)
+    if (is_copied(j, k)) bytes += dtype_size(saved_type(j, k, g)), *n_set += 1;
+  return bytes;
+}
+
+static CkptTensor *tensors(const Job *j, Arena *a, int k) {
   CkptTensor *t = ARENA_NEW(a, CkptTensor, j->params.n_tensor);
   for (int i = 0; i < j->params.n_tensor; i++) {
     const Param *p = params_of_tensor(&j->params, i);
     t[i] = (CkptTensor){.name = params_tensor_name(&j->params, a, i),
-                        .dtype = v == TENSOR_WEIGHT ? job_weight(j->c, p->group) : job_real(j->c),
+                        .dtype = saved_type(j, k, p->group),
                         .n_dim = p->n_dim,
                         .rows = p->n_out,
                         .cols = p->n_in};
@@ -191,14 +204,13 @@ static void fill_set(Exec *x, const Job *j, Arena *a, int k, PieceSet which, Ckp
   CkptPiece *out = ARENA_NEW(a, CkptPiece, n + 1);
   for (int i = 0; i < n; i++)
     out[i] = (CkptPiece){piece[i].tensor, piece[i].row, piece[i].n_row, piece[i].col, piece[i].n_col, piece[i].data};
-  *set = (CkptSet){
-      .group = saved[k].group, .tensor = tensors(j, a, saved[k].view), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
+  *set = (CkptSet){.group = saved[k].group, .tensor = tensors(j, a, k), .n_tensor = j->params.n_tensor, .piece = out, .n_piece = n};
 }
 
 void state_open_save(Exec *x, const Job *j, Arena *a, int64_t step, int64_t consumed, StateSave *s) {
   for (int k = 0; k < N_SAVED; k++) {
     fill_set(x, j, a, k, PIECES_OWNED, &s->set[k]);
-    if (saved[k].view == TENSOR_MASTER && !state_has_masters(j)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
+    if (!is_copied(j, k)) s->set[k].same_as = "weights", s->set[k].n_piece = 0;
   }
   s->meta = (CkptMeta){.step = step,
                        .consumed_samples = consumed,
@@ -206,30 +218,33 @@ void state_open_save(Exec *x, const Job *j, Arena *a, int64_t step, int64_t cons
                        .world = j->mesh.world,
                        .config = j->c->text,
                        .numerics = state_numerics(j, a),
-                       .code_version = ETALON_VERSION " " ETALON_COMMIT,
+                       .code_version = version_text(),
                        .isa = j->device->isa,
                        .gemm = arena_printf(a, "%s %s", j->device->gemm_name, j->device->gemm_version)};
 }
 
-static void note_changes(Arena *a, Log *log, const char *was, const char *now) {
+static void note_changes(Arena *a, Log *log, const char *was, const char *now, StateFrom *from) {
   const char *changes = was ? config_changes(a, was, now, CONFIG_SCOPE_TRAINING) : NULL;
   if (!changes)
     log_line(log, "note: the checkpoint's configuration cannot be read, so nobody knows whether this run is as it says");
   else if (*changes)
     log_line(log, "note: not as in the run that wrote the checkpoint: %s", changes);
+  snprintf(from->changes, sizeof from->changes, "%s", changes ? changes : "unknown");
 }
 
-bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e) {
+bool state_load(Exec *x, const Job *j, World *w, const char *path, StateFrom *from, Log *log, Err *e) {
   Arena *a = j->arena;
   ArenaMark mark = arena_mark(a);
   CkptMeta m;
-  char *note;
+  char *file, *note;
   CkptSet set[N_SAVED];
   int n = 0;
   for (int k = 0; k < N_SAVED; k++)
-    if (saved[k].view != TENSOR_MASTER || state_has_masters(j)) fill_set(x, j, a, k, held(j, saved[k].view), &set[n++]);
-  TRY(ckpt_load_newest(w, a, path, &m, set, n, &note, e));
-  *step = m.step, *consumed = m.consumed_samples;
+    if (is_copied(j, k)) fill_set(x, j, a, k, held(j, saved[k].view), &set[n++]);
+  TRY(ckpt_load_newest(w, a, path, &m, set, n, &file, &note, e));
+  *from = (StateFrom){.step = m.step, .consumed = m.consumed_samples};
+  snprintf(from->file, sizeof from->file, "%s", file);
+  log_line(log, "resumed from %s: step %lld, %lld samples", file, (long long)m.step, (long long)m.consumed_samples);
   if (note) log_line(log, "note: %s", note);
   const char *now = state_numerics(j, a);
   if (strcmp(m.numerics, now))
@@ -237,7 +252,7 @@ bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step
              "note: the checkpoint was written with \"%s\", this run has \"%s\": it continues, but not with the bits of a run that never "
              "stopped",
              m.numerics, now);
-  note_changes(a, log, m.config, j->c->text);
+  note_changes(a, log, m.config, j->c->text, from);
   arena_release(a, mark);
   return true;
 }

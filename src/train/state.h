@@ -26,8 +26,12 @@ bool state_check_replicas(Exec *x, const Job *j, World *w, Err *e);
 /* What a checkpoint of the state now holds, as lists in `a` that point into the state: for ckpt_save or ckpt_task_begin. */
 enum { N_SAVED = 4 };
 typedef struct StateSave { CkptSet set[N_SAVED]; CkptMeta meta; } StateSave;
+/* Bytes that one element of group g takes in it, over the sets that have data of their own; *n_set: how many those are. */
+size_t state_saved_bytes(const Job *j, ParamGroupId g, int *n_set);
 void state_open_save(Exec *x, const Job *j, Arena *a, int64_t step, int64_t consumed, StateSave *s);
-/* path: a checkpoint or a directory (ckpt_load_newest; what was passed over is logged). Collective. */
-bool state_load(Exec *x, const Job *j, World *w, const char *path, int64_t *step, int64_t *consumed, Log *log, Err *e);
+/* Where a run goes on from. changes: what its configuration has otherwise than that of the run that saved (config_changes). Long texts are cut. */
+typedef struct StateFrom { int64_t step, consumed; char file[1024], changes[2048]; } StateFrom;
+/* path: a checkpoint or a directory (ckpt_load_newest). Logs the file, what was passed over and what is not as it was. Collective. */
+bool state_load(Exec *x, const Job *j, World *w, const char *path, StateFrom *from, Log *log, Err *e);
 char *state_numerics(const Job *j, Arena *a);                      /* what bits depend on, one line */
 #endif

@@ -36,7 +36,7 @@ bool watch_open(Watch *w, Setup *s, Metrics *m, Log *log, int64_t done, Err *e) 
   if (has_trace(w)) trace_open(&w->trace, s, log, s->c->train.trace_steps, s->c->train.trace, e);
   TRY(world_agree(s->world, e));
   if (records(w)) TRY(record_open(&w->record, s, log, done, e));
-  if (replays(w)) replay_open(&w->replay, s, e);
+  if (replays(w)) replay_open(&w->replay, s, done, e);
   return world_agree(s->world, e);
 }
 

@@ -122,13 +122,14 @@ static void test_background_failure_is_heard(void **s) {
 }
 
 static bool load(Fixture *f, const char *path, int n_owner, CkptMeta *meta, char **note, Err *e) {
+  char *file;
   Model m = model_make(f, n_owner);
   for (int i = 0; i < 2; i++)
     for (int k = 0; k < m.set[i].n_piece; k++) {
       const CkptPiece *p = &m.set[i].piece[k];
       memset(p->data, 0, (size_t)(p->n_row * p->n_col) * dtype_size(m.set[i].tensor[p->tensor].dtype));
     }
-  if (!ckpt_load_newest(f->w, &f->a, path, meta, m.set, 2, note, e)) return false;
+  if (!ckpt_load_newest(f->w, &f->a, path, meta, m.set, 2, &file, note, e)) return false;
   for (int k = 0; k < m.set[1].n_piece; k++) {
     const CkptPiece *p = &m.set[1].piece[k];
     for (int64_t i = 0; i < p->n_row * p->n_col; i++)

@@ -32,6 +32,7 @@ ended 'a save hangs' 8 'rank 1: step 2, saving a checkpoint, waits for nobody'
 goes_on 'a save hangs' 1 1
 run 2 train.hang_seconds=0.3 train.train_iters=200 optimizer.lr_decay_iters=4 checkpoint.save_interval=0 log.interval=100
 ended 'a run that takes its time' 0
+rm -rf ckpt
 
 # ---- a rank that dies ---------------------------------------------------------------------------------------------------------------------
 ETALON_FAULT='exec.ins(L00.attn.q mb0)@1:3=kill' run 2
@@ -76,7 +77,7 @@ for size in 0 150; do
   n=$(grep -acE '^(error|fatal): .*shrinks.u16: had 314 bytes when it was opened' log)
   [ "$n" = 1 ] || complain "a file that shrinks to $size bytes: $n messages"
   pgrep -f -- "$work/tiny.yaml" >left && complain 'a file that shrinks: still running'
-  rm -f log
+  rm -rf log ckpt
 done
 if mkdir full && mount -t tmpfs -o size=1700k none full 2>/dev/null; then
   run 1 checkpoint.dir=full

@@ -7,7 +7,7 @@ etalon=$1 work=$3
 read -ra mpirun <<<"$2"
 config=$(dirname "$(readlink -f "$0")")/../parity/spine.yaml
 mkdir -p "$work" && cd "$work" || exit 2
-rm -rf checkpoints metrics.jsonl stop pipe idle.idx trace.routing words.*
+rm -rf checkpoints other metrics.jsonl stop pipe idle.idx trace.routing words.*
 mkfifo pipe && mkdir idle.idx
 n_case=0 n_bad=0
 
@@ -133,11 +133,15 @@ same_bits_as_without_stopping() {
   rm -rf checkpoints
 }
 touch stop
+log_alone() { "$@" 2>/dev/null; } # what is said of a stop belongs to the log, behind its lines
+stop_is_last() { tail -n 2 log | tr '\n' ' ' | grep -q 'checkpoint: checkpoints/step_00000001.h5.*stopped at'; }
 expect 'a stop file' 75 'stopped at step 1 because the stop file is there; resume with --resume checkpoints' \
-  train 3 optimizer.lr_decay_style=constant train.stop_file=stop $keep
+  log_alone train 3 optimizer.lr_decay_style=constant train.stop_file=stop $keep
+that 'a stop is said last' stop_is_last
 same_bits_as_without_stopping 'a stop file' 2
 expect 'a time limit' 75 'stopped at step 1 because train.max_minutes is over' \
-  train 2 layout.ep=2 optimizer.lr_decay_style=constant train.max_minutes=1e-6 $keep
+  log_alone train 2 layout.ep=2 optimizer.lr_decay_style=constant train.max_minutes=1e-6 checkpoint.async=true $keep
+that 'a stop is said last, behind a save in the background' stop_is_last
 same_bits_as_without_stopping 'a time limit' 3
 
 gone() { # within two seconds; a zombie that nobody collects is gone
@@ -184,9 +188,12 @@ rm -rf checkpoints
 # ---- checkpoints -------------------------------------------------------------------------------------------------------------------------
 expect 'three steps' 0 '' train 2 layout.ep=2 $keep checkpoint.save_final=true
 saved=$(last_hash)
-expect 'nothing left to do' 0 '' train 3 $keep --resume ./checkpoints
+expect 'nothing left to do' 0 'resumed from ./checkpoints/step_00000003.h5: step 3, 15 samples;nothing left to train: train.train_iters is 3' train 3 $keep --resume ./checkpoints
 no_gradients() { cut -d' ' -f2,3,6-; }
 that 'what was saved is what is loaded' test "$(last_hash | no_gradients)" = "$(no_gradients <<<"$saved")"
+show() { "$etalon" ckpt show checkpoints | sed -n "s/$1/\\1/p"; }
+that 'which program wrote it' test "$(show '  code: \(.*\), isa .*')" = "$("$etalon" --version | sed -n 's/^etalon \([0-9].*\)/\1/p')"
+that 'not more bytes than the file has' test "$(show '.* tensors .*links to weights), \([0-9]*\) bytes')" -le "$(stat -c %s checkpoints/step_00000003.h5)"
 expect 'another model' 4 'step_00000003.h5' train 2 model.hidden_size=24 $keep --resume ./checkpoints
 expect 'more experts than were saved' 4 'step_00000003.h5;gate;\[6, 16\];\[7, 16\]' \
   train 1 model.num_local_experts=7 $keep --resume ./checkpoints
@@ -200,6 +207,35 @@ expect 'another window' 0 'note: the checkpoint was written with' train 1 numeri
 expect 'no checkpoint' 4 'absent' train 2 --resume ./absent
 head -c 100000 checkpoints/step_00000003.h5 >half && mv half checkpoints/step_00000003.h5
 expect 'half a checkpoint' 4 'step_00000003.h5' train 3 $keep --resume ./checkpoints
+
+# ---- the directory of the checkpoints ------------------------------------------------------------------------------------------------------
+rm -rf checkpoints
+holds() { test "$(cd checkpoints && echo step_* "$(cat latest)")" = "$(printf 'step_0000000%d.h5 ' "$@" | sed 's/ $//')"; } # steps, and the latest
+saves=checkpoint.save_final=true
+no_step() { ! grep -q '^step' log; }
+expect 'a run that saves each step' 0 'checkpoint: checkpoints/step_00000002.h5 ' train 1 $keep checkpoint.save_interval=1
+cp -r checkpoints other
+expect 'another run into its directory' 2 'checkpoint.dir: "checkpoints" holds checkpoints of another run, up to step 3;--resume checkpoints,;checkpoint.overwrite' \
+  train 2 $keep $saves
+expect 'one that resumes from elsewhere' 2 'holds checkpoints of another run' train 1 $keep checkpoint.save_interval=4 train.train_iters=4 --resume ./other/step_00000002.h5
+expect 'one that saves if it is stopped' 2 'holds checkpoints of another run' train 1 $keep train.stop_file=stop
+that 'which is said before the first step' no_step
+expect 'one that does not save' 0 'note: checkpoint.dir: "checkpoints" holds .* will not save' train 2 $keep
+expect 'not even when it is told to' 4 'the state of step [0-9]* is not saved' endless signal_launcher
+that 'all checkpoints stay' diff -r checkpoints other
+expect 'back to an earlier step' 0 'note: checkpoints of steps 2 to 3 in "checkpoints" are of a run that this one leaves behind: its saves' \
+  train 2 $keep $saves checkpoint.keep_last=2 train.train_iters=4 --resume ./checkpoints/step_00000001.h5
+that 'what was passed is gone, and is not counted' holds 1 4 4
+expect 'back, not as far' 0 '' train 1 $keep $saves train.train_iters=2 --resume ./checkpoints/step_00000001.h5
+that 'what is ahead stays' holds 1 2 4 2
+expect 'back, the rest deleted' 0 'its first save deletes them' train 1 $keep $saves checkpoint.overwrite=true --resume ./checkpoints/step_00000002.h5
+that 'the rest is gone' holds 1 2 3 3
+expect 'another run over it' 0 '' train 2 $keep checkpoint.save_interval=1 checkpoint.overwrite=true train.train_iters=2
+that 'only its own are there' holds 1 2 2
+expect 'a directory that cannot be made' 2 'checkpoint.dir: /proc/nowhere: the directory cannot be made' train 2 checkpoint.dir=/proc/nowhere $saves
+that 'which is said before the first step' no_step
+expect 'a directory that is a file' 2 'checkpoint.dir: tokens.u16: not a directory' train 1 checkpoint.dir=tokens.u16 $saves
+rm -rf checkpoints
 
 echo "faults: $n_case cases, $n_bad fail"
 [ $n_bad = 0 ]

@@ -7,7 +7,7 @@ etalon=$1 work=$3
 read -ra mpirun <<<"$2"
 config=$(dirname "$(readlink -f "$0")")/spine.yaml
 mkdir -p "$work" && cd "$work" || exit 2
-rm -rf checkpoints fp32 wide
+rm -rf checkpoints fp32 shares
 n_bad=0
 for ((i = 0; i < 157; i++)); do printf '%b' "\\x$(printf %02x $(((i * 37 + i * i) % 97)))\\0"; done >tokens.u16
 
@@ -39,11 +39,23 @@ says() { # exit code, words (between semicolons), command
 train 1 numerics.dtype=bf16 || fail 'a run that never stops'
 whole=$(last_hash)
 case $whole in *masters*) ;; *) fail "no hash of masters: $whole" ;; esac
-train 4 numerics.dtype=bf16 layout.tp=2 layout.ep=2 layout.etp=2 checkpoint.dir=checkpoints checkpoint.save_final=true train.train_iters=2 || fail 'first part'
+train 4 numerics.dtype=bf16 layout.tp=2 layout.ep=2 layout.etp=2 checkpoint.dir=checkpoints checkpoint.save_final=true checkpoint.async=true \
+  train.train_iters=2 || fail 'first part'
 train 3 numerics.dtype=bf16 layout.ep=3 optimizer.shard=false --resume ./checkpoints || fail 'second part'
 [ "$(last_hash)" = "$whole" ] || fail "another layout goes on with other bits: $(last_hash), not $whole"
 train 2 numerics.dtype=bf16 layout.pp=2 optimizer.shard_parameters=true --resume ./checkpoints || fail 'second part, in shares'
 [ "$(last_hash)" = "$whole" ] || fail "a layout in shares goes on with other bits: $(last_hash), not $whole"
+
+train 2 numerics.dtype=bf16 layout.pp=2 optimizer.shard_parameters=true checkpoint.dir=shares checkpoint.save_final=true checkpoint.async=true train.train_iters=2 ||
+  fail 'saved from shares in the background'
+says 0 'all bits equal' "$etalon" ckpt diff checkpoints shares
+
+# The copy of checkpoint.async has each number once, in its own type.
+copied() { # bytes a parameter in a model where lists and headers do not count
+  "$etalon" plan "$config" --set model.hidden_size=1024 --set model.intermediate_size=4096 --set checkpoint.async=true --set numerics.dtype="$1" |
+    awk '/ parameters, /{ n = $1 } /more bytes of host memory for the copy/{ printf "%.1f", $3 / n }'
+}
+[ "$(copied fp32) $(copied bf16) $(copied fp64)" = '12.0 14.0 24.0' ] || fail "bytes a parameter: $(copied fp32) $(copied bf16) $(copied fp64)"
 
 # Products' weights are rounded masters; norms and routers are masters.
 says 0 '^/?weights/model.embed_tokens.weight +bf16;^/?masters/model.embed_tokens.weight +f32;^/?weights/model.norm.weight +f32;moments/v/lm_head.weight +f32' \

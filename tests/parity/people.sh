@@ -132,6 +132,17 @@ part_compare() {
   says 0 'all equal' compare other.jsonl other.jsonl # cut short while it was written
   echo >>other.jsonl
   says 3 'other.jsonl:2: not a line of JSON' compare other.jsonl other.jsonl
+  # A file of several runs is the history of the last: an earlier run that went further, broke off in a line, and differed all along counts no more.
+  { cat c.jsonl && printf '{"iteration":4,"lm loss":9}\n{"iteration":5,"lm l'; } >k.jsonl
+  hashed k 1
+  says 0 'all equal' compare a.jsonl k.jsonl
+  says 0 'k.jsonl: steps 1 to 3' compare a.jsonl k.jsonl
+  says 0 'k.jsonl: 2 runs; steps 1 to 4 of earlier ones are left out' compare a.jsonl k.jsonl
+  echo '{"iteration":4,"lm loss":9}' >>k.jsonl
+  run 1 train "$config" --set train.train_iters=3 --set data.valid= --set checkpoint.save_final=false --set numerics.dtype=fp64 --set log.metrics=k.jsonl --resume k >log ||
+    fail 'resumed' "$(cat log)"
+  says 0 'k.jsonl: 3 runs; steps 1 to 4 of earlier ones are left out' compare a.jsonl k.jsonl
+  same 'what a run says of itself' '"first_iteration":4 "resumed_from":"k/step_00000003.h5"' "$(tail -n 2 k.jsonl | grep '"run"' | grep -oE '"(first_it|resumed)[^,]*' | xargs -d '\n')"
   says 4 'is a checkpoint, but a.jsonl' compare a a.jsonl
   says 4 'nowhere: No such file' compare a nowhere
   cp a/step_00000003.h5 a.h5 && "$alter" a.h5 add weights/model.norm.weight 0.5 7 && "$alter" a.h5 add moments/v/lm_head.weight 1e-3
@@ -182,9 +193,9 @@ part_watch() {
   same 'stopped early: exit code' 75 $?
   same 'stopped early: steps in the trace' '"step":1,' "$(grep -o '"step":[0-9]*,' 'early "é".json' | sort -u)"
   same 'stopped early: the last line' ']}' "$(tail -n 1 'early "é".json')"
-  same 'stopped early: events' '"checkpoint","event_detail":"early (training stood still for |"trace","event_detail":"early \"é\".json"}|' \
+  same 'stopped early: events' '"checkpoint","event_detail":"early/step_00000001.h5 (training stood still for |"trace","event_detail":"early \"é\".json"}|' \
     "$(sed -nE 's/^\{"iteration":1,"event":(.*)$/\1/p' early.jsonl | sed 's/ for .*/ for /' | tr '\n' '|')"
-  run 1 train "$config" --set data.valid= --set train.trace=/dev/full --set train.trace_start=1 --set train.max_minutes=1e-6 --set checkpoint.dir=early >log
+  run 1 train "$config" --set data.valid= --set train.trace=/dev/full --set train.trace_start=1 --set train.max_minutes=1e-6 --set checkpoint.dir=early --set checkpoint.overwrite=true >log
   same 'stopped early: a trace that cannot be written' '75 1' "$? $(grep -c '^warning: train.trace: /dev/full cannot be written' log)"
 }
 
@@ -216,14 +227,16 @@ part_routing() {
   cmp -s t1.routes t6.routes || fail 'moe.record: resumed' "$(cmp t1.routes t6.routes)"
   same 'moe.record: the size' $((40 + 8 + 3 * (8 + 4 * 24 * 2 * 2))) "$(stat -c %s t1.routes)"
   replay=(--set moe.routing=replay --set data.valid= --set checkpoint.save_final=false)
-  refused 3 'has steps 1 to 3, not step 4' 2 train "$config" "${replay[@]}" --set moe.replay=t1.routes
+  refused 3 'has steps 1 to 3, this run needs 1 to 80' 2 train "$config" "${replay[@]}" --set moe.replay=t1.routes
   refused 3 'no routing trace' 2 train "$config" "${replay[@]}" --set moe.replay=line.txt
-  refused 3 'no routing trace' 1 train "$config" "${replay[@]}" --set moe.replay=t1.routes --set data.seq_length=23
+  refused 3 'a routing trace with data.seq_length 24 (here 23)' 1 train "$config" "${replay[@]}" --set moe.replay=t1.routes --set data.seq_length=23
+  refused 3 'model.num_local_experts 4 (here 6), model.num_experts_per_tok 2 (here 3), the number of MoE layers 1 (here 2)' 1 train "$config" "${replay[@]}" \
+    --set moe.replay=t1.routes --set model.num_local_experts=6 --set model.num_experts_per_tok=3 --set model.num_hidden_layers=2
   refused 3 'No such file' 1 train "$config" "${replay[@]}" --set moe.replay=nowhere
   refused 2 'replay needs a routing trace' 1 train "$config" "${replay[@]}"
   refused 2 'only by routing replay' 1 train "$config" --set moe.replay=t1.routes
   printf '\377\377' | dd of=t6.routes bs=1 seek=100 conv=notrunc status=none
-  refused 3 'is damaged at step 1' 1 train "$config" "${replay[@]}" --set moe.replay=t6.routes
+  refused 3 'is damaged at step 1' 1 train "$config" "${replay[@]}" --set moe.replay=t6.routes --set train.train_iters=3
   refused 2 'moe.record: the model has no experts' 1 train "$config" --set moe.record=x --set model.model_type=llama --set model.num_local_experts=0
 }
 
