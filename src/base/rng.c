@@ -1,29 +1,22 @@
 #include "base/rng.h"
 
-#include <math.h>
-
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/philox.h"
 
 static const uint64_t GOLDEN = 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio */
 
 void rng_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]) {
-  uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-  for (int round = 0; round < 10; round++) {
-    uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
-    c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-    c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-    c1 = (uint32_t)b;
-    c3 = (uint32_t)a;
-    k0 += 0x9e3779b9u;
-    k1 += 0xbb67ae85u;
-  }
-  out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
+  uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+  philox(c, key[0], key[1]);
+  for (int i = 0; i < 4; i++) out[i] = c[i];
 }
+
+uint64_t rng_key(RngKey k) { return hash_mix(k.seed + GOLDEN * ((uint64_t)k.purpose + 1)); }
 
 /* Index and stream fill the counter; seed and purpose are mixed into the key (a bijection of the seed for each purpose). */
 static void rng_pair(RngKey k, uint64_t index, uint64_t out[2]) {
-  uint64_t key = hash_mix(k.seed + GOLDEN * ((uint64_t)k.purpose + 1));
+  uint64_t key = rng_key(k);
   uint32_t w[4];
   rng_philox((uint32_t[4]){(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)k.stream, (uint32_t)(k.stream >> 32)},
              (uint32_t[2]){(uint32_t)key, (uint32_t)(key >> 32)}, w);
@@ -38,13 +31,6 @@ uint64_t rng_u64(RngKey k, uint64_t index) {
 }
 
 double rng_uniform(RngKey k, uint64_t index) { return (double)(rng_u64(k, index) >> 11) * 0x1p-53; }
-
-double rng_normal(RngKey k, uint64_t index) {
-  uint64_t w[2];
-  rng_pair(k, index, w);
-  double u = (double)((w[0] >> 11) + 1) * 0x1p-53, v = (double)(w[1] >> 11) * 0x1p-53; /* u in (0, 1]: its logarithm is finite */
-  return sqrt(-2.0 * log(u)) * cos(2.0 * M_PI * v);
-}
 
 uint64_t rng_below(RngKey k, uint64_t index, uint64_t n) {
   CHECK(n > 0, "random number below 0 wanted");

@@ -64,6 +64,15 @@ bool state_has_masters(const Job *j) { return job_dtype(j->c) != job_real(j->c);
 /* Where optimizer state is not in shares, every rank has all of it. */
 static PieceSet held(const Job *j, TensorView v) { return v == TENSOR_WEIGHT || !j->c->optimizer.shard ? PIECES_LOCAL : PIECES_OWNED; }
 
+enum { INIT_CHUNK = 1024 };
+static void init_values(const Job *j, const Param *p, RngKey key, uint64_t element, int64_t n, double *value) {
+  if (p->kind == PARAM_NORM || p->kind == PARAM_BIAS) {
+    for (int64_t i = 0; i < n; i++) value[i] = p->kind == PARAM_NORM ? 1.0 : 0.0;
+  } else {
+    rng_normals(key, element, n, value);
+    for (int64_t i = 0; i < n; i++) value[i] *= j->c->model.initializer_range;
+  }
+}
 static void init_view(Exec *x, const Job *j, TensorView view) {
   ArenaMark mark = arena_mark(j->arena);
   StatePiece *piece;
@@ -73,11 +82,12 @@ static void init_view(Exec *x, const Job *j, TensorView view) {
     const Param *par = params_of_tensor(&j->params, p->tensor);
     RngKey key = {
         .seed = (uint64_t)j->c->train.seed, .purpose = RNG_INIT, .stream = hash_name(params_tensor_name(&j->params, j->arena, p->tensor))};
+    double value[INIT_CHUNK];
     for (int64_t r = 0; r < p->n_row; r++)
-      for (int64_t c = 0; c < p->n_col; c++) {
-        uint64_t element = (uint64_t)((p->row + r) * par->n_in + p->col + c);
-        double v = par->kind == PARAM_NORM ? 1.0 : par->kind == PARAM_BIAS ? 0.0 : j->c->model.initializer_range * rng_normal(key, element);
-        dtype_put(p->data, p->type, r * p->n_col + c, v);
+      for (int64_t c = 0, m; c < p->n_col; c += m) {
+        m = p->n_col - c < INIT_CHUNK ? p->n_col - c : INIT_CHUNK;
+        init_values(j, par, key, (uint64_t)((p->row + r) * par->n_in + p->col + c), m, value);
+        for (int64_t i = 0; i < m; i++) dtype_put(p->data, p->type, r * p->n_col + c + i, value[i]);
       }
   }
   arena_release(j->arena, mark);

@@ -87,16 +87,38 @@ static void permutation_is_uniform(void **state) {
 static void normals_have_the_right_moments(void **state) {
   (void)state;
   enum { N = 200000 };
+  static double x[N];
   double m[5] = {0};
-  for (uint64_t i = 0; i < N; i++) {
-    double x = rng_normal(KEY, i), p = 1;
-    for (int j = 1; j < 5; j++) m[j] += p *= x;
+  rng_normals(KEY, 0, N, x);
+  for (int i = 0; i < N; i++) {
+    double p = 1;
+    for (int j = 1; j < 5; j++) m[j] += p *= x[i];
   }
   /* five standard errors: variances of x, x^2, x^3, x^4 are 1, 2, 15, 96 */
   assert_true(fabs(m[1] / N) < 5 * sqrt(1.0 / N));
   assert_true(fabs(m[2] / N - 1) < 5 * sqrt(2.0 / N));
   assert_true(fabs(m[3] / N) < 5 * sqrt(15.0 / N));
   assert_true(fabs(m[4] / N - 3) < 5 * sqrt(96.0 / N));
+}
+
+/* Box and Muller's formula with the C library's functions, from the words that the bijection gives. */
+static double normal_by_libm(uint64_t index) {
+  uint64_t key = rng_key(KEY);
+  uint32_t w[4];
+  rng_philox((uint32_t[4]){(uint32_t)index, (uint32_t)(index >> 32), (uint32_t)KEY.stream, (uint32_t)(KEY.stream >> 32)},
+             (uint32_t[2]){(uint32_t)key, (uint32_t)(key >> 32)}, w);
+  uint64_t u = w[0] | (uint64_t)w[1] << 32, v = w[2] | (uint64_t)w[3] << 32;
+  return sqrt(-2 * log((double)((u >> 11) + 1) * 0x1p-53)) * cos(2 * M_PI * ((double)(v >> 11) * 0x1p-53));
+}
+static void normals_are_a_function_of_their_number(void **state) {
+  (void)state;
+  enum { N = 3000 };
+  const uint64_t first = (uint64_t)1 << 33;
+  double all[N], part[N];
+  rng_normals(KEY, first, N, all);
+  for (int64_t i = 0, n = 1; i < N; i += n, n = 2 * n % 701) rng_normals(KEY, first + (uint64_t)i, n < N - i ? n : N - i, part + i);
+  assert_memory_equal(all, part, sizeof all);
+  for (int i = 0; i < N; i++) assert_true(fabs(all[i] - normal_by_libm(first + (uint64_t)i)) < 1e-14);
 }
 
 static void uniforms_fill_their_range(void **state) {
@@ -347,6 +369,7 @@ int main(void) {
       cmocka_unit_test(permutation_is_a_bijection),
       cmocka_unit_test(permutation_is_uniform),
       cmocka_unit_test(normals_have_the_right_moments),
+      cmocka_unit_test(normals_are_a_function_of_their_number),
       cmocka_unit_test(uniforms_fill_their_range),
       cmocka_unit_test(hash_gives_published_vectors),
       cmocka_unit_test(hash_sum_ignores_cuts_but_not_places),
