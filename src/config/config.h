@@ -21,6 +21,9 @@ typedef enum { CP_COMM_ALLGATHER, CP_COMM_A2A, CP_COMM_P2P, N_CP_COMM_TYPE } CpC
 typedef enum { GEMM_AUTO, GEMM_ONEDNN, GEMM_PLAIN, N_GEMM_PROVIDER } GemmProvider;
 typedef enum { SCHED_1F1B, SCHED_ALL_FORWARD, SCHED_INTERLEAVED, SCHED_ZERO_BUBBLE, N_SCHED } ScheduleKind;
 
+/* For tables that an enum above is the index of: a member without a row does not compile. */
+#define ROW_FOR_EACH(table, n) _Static_assert(sizeof(table) / sizeof *(table) == (n), #table ": a row for each member")
+
 typedef struct ModelConfig {
   Family  model_type;
   int64_t vocab_size, hidden_size, num_hidden_layers, num_attention_heads, num_key_value_heads /* 0: heads */, head_dim /* 0: hidden / heads */;

@@ -25,6 +25,7 @@ static ValId attention(const Build *b, ValId x, const LayerParams *l) {
   ValId k = op_rope(b->p, layer_name(b, "attn.k.rope"), linear(b, "attn.k", in[1], l->k, NO_VAL), m->rope_theta, m->head_dim);
   ValId v = linear(b, "attn.v", in[2], l->v, NO_VAL);
   static const CpComm comm[] = {[CP_COMM_ALLGATHER] = CP_ALLGATHER, [CP_COMM_A2A] = CP_ALLTOALL, [CP_COMM_P2P] = CP_RING};
+  ROW_FOR_EACH(comm, N_CP_COMM_TYPE);
   ValId o = op_attention(b->p, layer_name(b, "attn.core"), q, k, v, m->head_dim, m->sliding_window, comm[b->c->layout.cp_comm_type]);
   return op_reduce(b->p, layer_name(b, "attn.out"), linear(b, "attn.o", o, l->o, NO_VAL));
 }
@@ -113,8 +114,9 @@ static void build_decoder(const Build *b, const StageSpan *span) {
 }
 
 /* A family is a row here: who declares its parameters is shared so far. */
-static void (*const family_build[N_FAMILY])(const Build *b,
-                                            const StageSpan *span) = {[FAMILY_LLAMA] = build_decoder, [FAMILY_MIXTRAL] = build_decoder};
+static void (*const family_build[])(const Build *b,
+                                    const StageSpan *span) = {[FAMILY_LLAMA] = build_decoder, [FAMILY_MIXTRAL] = build_decoder};
+ROW_FOR_EACH(family_build, N_FAMILY);
 
 void model_build(Program *p, const Config *c, const ModelParams *mp, const StageSpan *span, int virtual_stage, int n_virtual) {
   Build b = {p, c, mp};

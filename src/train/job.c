@@ -6,6 +6,7 @@ static const struct {
   DType act, real;
   GemmType gemm;
 } types[] = {[CDT_FP32] = {DT_F32, DT_F32, GEMM_F32}, [CDT_FP64] = {DT_F64, DT_F64, GEMM_F64}, [CDT_BF16] = {DT_BF16, DT_F32, GEMM_BF16}};
+ROW_FOR_EACH(types, N_CDT);
 DType job_dtype(const Config *c) { return types[c->numerics.dtype].act; }
 DType job_real(const Config *c) { return types[c->numerics.dtype].real; }
 GemmType job_gemm(const Config *c) { return types[c->numerics.dtype].gemm; }

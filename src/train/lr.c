@@ -12,6 +12,7 @@ static double decay_wsd(const Config *c, double t, double total) {
 }
 static DecayFn *const decay[] = {
     [DECAY_CONSTANT] = decay_constant, [DECAY_LINEAR] = decay_linear, [DECAY_COSINE] = decay_cosine, [DECAY_WSD] = decay_wsd};
+ROW_FOR_EACH(decay, N_DECAY);
 
 double lr_at(const Config *c, int64_t it) {
   double lr = c->optimizer.lr, low = c->optimizer.min_lr;

@@ -10,6 +10,7 @@ bool setup_tokens(TokenFile *f, Arena *a, const Config *c, const char *path, Err
                    path == c->data.valid ? "data.valid" : "data.train");
   static const TokenFormat format[] = {
       [DATA_AUTO] = TOK_AUTO, [DATA_MEGATRON] = TOK_MEGATRON, [DATA_U16] = TOK_U16, [DATA_U32] = TOK_U32, [DATA_TEXT] = TOK_TEXT};
+  ROW_FOR_EACH(format, N_DATA);
   return token_file_open(f, a, path, format[c->data.format], c->model.vocab_size, e);
 }
 
