@@ -75,8 +75,8 @@ static bool try_directory(Saver *s, Err *e) {
 static void note_later(const Saver *s, int64_t step, Log *log) {
   const Config *c = s->job->c;
   if (s->there.own && s->there.last > step)
-    log_line(log, "note: checkpoints of steps %lld to %lld in \"%s\" are of a run that this one leaves behind: %s", (long long)step + 1,
-             (long long)s->there.last, c->checkpoint.dir,
+    log_line(log, "note: later checkpoints in \"%s\", up to step %lld, are of a run that this one leaves behind: %s", c->checkpoint.dir,
+             (long long)s->there.last,
              c->checkpoint.overwrite ? "its first save deletes them" : "its saves replace or delete them as they pass their steps");
 }
 

@@ -223,7 +223,7 @@ that 'which is said before the first step' no_step
 expect 'one that does not save' 0 'note: checkpoint.dir: "checkpoints" holds .* will not save' train 2 $keep
 expect 'not even when it is told to' 4 'the state of step [0-9]* is not saved' endless signal_launcher
 that 'all checkpoints stay' diff -r checkpoints other
-expect 'back to an earlier step' 0 'note: checkpoints of steps 2 to 3 in "checkpoints" are of a run that this one leaves behind: its saves' \
+expect 'back to an earlier step' 0 'note: later checkpoints in "checkpoints", up to step 3, are of a run that this one leaves behind: its saves' \
   train 2 $keep $saves checkpoint.keep_last=2 train.train_iters=4 --resume ./checkpoints/step_00000001.h5
 that 'what was passed is gone, and is not counted' holds 1 4 4
 expect 'back, not as far' 0 '' train 1 $keep $saves train.train_iters=2 --resume ./checkpoints/step_00000001.h5
