@@ -83,20 +83,20 @@ print_bubbles() {
   done
 }
 
-header "$(pick "2 rounds" "1 round"); configs/bench_$model.yaml, window $(window_of "$model"), FP32; 2 ranks with a thread each, or one with two (threads)"
+header "1 round; configs/bench_$model.yaml, window $(window_of "$model"), FP32; 2 ranks with a thread each, or one with two (threads)"
 for mode in $modes; do
   for name in $(layouts_of "$mode"); do
     read -ra what < <(layout "$name")
     variant "$mode.$name" "${what[0]}" "$model" numerics.mode="$mode" "${what[@]:1}"
   done
 done
-rounds "$(pick 2 1)" "$(pick 2 3)"
+rounds 1 2
 print_axes
 echo "bytes: all ranks together, as etalon plan has them, equal to what a run counts; sets of axes below 1 MiB left out. tp: numerics.shards 2, else 1; cp: numerics.window $cp_window"
 
 forget_variants
 declare_schedules
-rounds 1 "$(pick 2 3)"
+rounds 1 2
 echo
 echo "bubble: share of a step, all ranks together, spent waiting for other stages; 4 micro-batches"
 print_bubbles
