@@ -209,18 +209,22 @@ void token_file_close(TokenFile *f) {
 
 /* A file that shrinks, or a disk that fails, would end the process by a signal when its bytes are touched: the size is asked for and the pages are fetched
  * before (Linux 5.14; an older kernel refuses, which is no error). What is lost between here and the read cannot be helped. */
-static bool check_readable(const TokenFile *f, int64_t first, int64_t n, Err *e) {
+static bool check_size(const TokenFile *f, Err *e) {
   struct stat st;
-  if (fstat(f->fd, &st) == 0 && (uint64_t)st.st_size < f->map_bytes)
-    return err_set(e, ERR_DATA, "%s: had %zu bytes when it was opened and has %lld now: it was changed while in use", f->path, f->map_bytes,
-                   (long long)st.st_size);
+  if (fstat(f->fd, &st) != 0 || (uint64_t)st.st_size >= f->map_bytes) return true;
+  return err_set(e, ERR_DATA, "%s: had %zu bytes when it was opened and has %lld now: it was changed while in use", f->path, f->map_bytes,
+                 (long long)st.st_size);
+}
+static bool check_readable(const TokenFile *f, int64_t first, int64_t n, Err *e) {
+  TRY(check_size(f, e));
   size_t from, to, page = (size_t)sysconf(_SC_PAGESIZE);
   format_rows[f->format].span(f, first, n, &from, &to);
   from = from / page * page;
   char *p = (char *)(uintptr_t)f->map + from;
   if (madvise(p, to - from, MADV_POPULATE_READ) == 0 || (errno != EFAULT && errno != EHWPOISON && errno != EIO)) return true;
-  return err_set(e, ERR_DATA, "%s: bytes %zu to %zu cannot be read: %s", f->path, from, to,
-                 errno == EFAULT ? "the disk failed, or the file was changed" : strerror(errno));
+  const char *why = errno == EFAULT ? "the disk failed, or the file was changed" : strerror(errno);
+  TRY(check_size(f, e)); /* it may have shrunk in between */
+  return err_set(e, ERR_DATA, "%s: bytes %zu to %zu cannot be read: %s", f->path, from, to, why);
 }
 
 bool token_file_read(const TokenFile *f, int64_t first, int64_t n, int32_t *out, Err *e) {
