@@ -2,7 +2,7 @@
 # The unit tests of one process under valgrind's memcheck: reads of memory that was never written, accesses outside of blocks. usage: valgrind.sh [TEST ...]
 # Builds without AVX-512, which valgrind 3.19 does not know. The other half is `cmake --preset sanitize` with `ctest --preset sanitize`: AddressSanitizer with
 # red zones in the arenas. Left out: kernels_math_f64, whose reference has 80 bits (valgrind computes with 64), base, which reserves a tebibyte, and attention,
-# which takes an hour. BUILD: environment, default build-valgrind. Exit 1: valgrind found something or a test failed.
+# which takes very long. BUILD: environment, default build-valgrind. Exit 1: valgrind found something or a test failed.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 build=${BUILD:-build-valgrind}

@@ -1,8 +1,8 @@
 /* What attention's forward and backward share: blocks of positions, packed copies, and one register-blocked product on tiles. */
 #ifndef ETALON_ATTENTION_H
 #define ETALON_ATTENTION_H
-#include "cpu_kernels.h"
 #include <string.h>
+#include "cpu_kernels.h"
 
 /* A tile is 16 registers of 512 bits. Rows of 32 elements: gcc takes loops of up to 16 apart before it vectorises, and then does not. */
 enum { B = ATTN_BLOCK, TILE_M = REAL_IS_F64 ? 4 : 8, TILE_N = 32 };
@@ -79,18 +79,14 @@ static inline int64_t attn_first_key_block(const TokenView *qv, const AttnBlock 
 static inline int64_t attn_clip(int64_t x) { return x < 0 ? 0 : x > B ? B : x; }
 static inline int64_t attn_hi(int64_t p, int64_t p0) { return attn_clip(p - p0 + 1); }
 /* Of those rows, the ones that are here and that a query at position p sees, from position `first` on: [lo, hi), empty where hi <= lo. */
-typedef struct AttnSeen {
-  int64_t lo, hi;
-} AttnSeen;
+typedef struct AttnSeen { int64_t lo, hi; } AttnSeen;
 static inline AttnSeen attn_seen(int64_t first, int64_t p, const AttnBlock *kb) {
   int64_t lo = attn_clip(first - kb->position), hi = attn_hi(p, kb->position);
   return (AttnSeen){lo > kb->row ? lo : kb->row, hi < attn_row_end(kb) ? hi : attn_row_end(kb)};
 }
 
 /* Where a head lies in a shard-major value: element of token 0, and elements from token to token. */
-typedef struct AttnHead {
-  int64_t at, stride;
-} AttnHead;
+typedef struct AttnHead { int64_t at, stride; } AttnHead;
 static inline AttnHead attn_head(const Shards *s, int64_t head, int64_t T) {
   int i = shard_find(s, head * s->unit);
   return (AttnHead){shard_local(s, i) * T + head * s->unit - shard_begin(s, i), shard_width(s, i)};

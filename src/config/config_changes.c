@@ -3,10 +3,10 @@
 #include "config/config_table.h"
 
 /* Beginnings of keys' names. A scope has the keys of those before it, too. */
-static const char *const concern[N_CONFIG_SCOPE] = {[CONFIG_SCOPE_MODEL] = "model. moe.aux moe.routing ",
-                                                    [CONFIG_SCOPE_TRAINING] =
-                                                        "data. optimizer. train.global_batch_size train.train_iters train.seed ",
-                                                    [CONFIG_SCOPE_ALL] = ""};
+static const char *const concern[N_CONFIG_SCOPE] = {
+    [CONFIG_SCOPE_MODEL] = "model. ",
+    [CONFIG_SCOPE_TRAINING] = "moe.aux moe.routing data. optimizer. train.global_batch_size train.train_iters train.seed ",
+    [CONFIG_SCOPE_ALL] = ""};
 static const char apart[] = "data.valid optimizer.shard "; /* nothing that is trained depends on these */
 
 static bool begins_with_one_of(const char *name, const char *list) {
